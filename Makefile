@@ -1,0 +1,67 @@
+# Every target makes its own environment: Python 3.11+ and make are all it takes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST = $(1)/bin/python -m pytest -n 2 -q $(2) $(ARGS)
+
+.PHONY: help report test test-all test-lowest check format api bench docs clean
+.DELETE_ON_ERROR:
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+report: $(VENV)/.has-cli  ## an infinitely wide network learns to read digits
+	$(BIN)/everwide report
+
+test: $(VENV)/.has-test  ## the suite in float32 and in float64; ARGS= goes to pytest
+	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV),-m "not slow")
+	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV),-m "not slow")
+
+test-all: $(VENV)/.has-test  ## the same, with the slow tests
+	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV))
+	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV))
+
+test-lowest: .venv-lowest/.installed  ## the suite with the lowest versions that pyproject.toml admits
+	JAX_ENABLE_X64=0 $(call PYTEST,.venv-lowest,-m "not slow")
+	JAX_ENABLE_X64=1 $(call PYTEST,.venv-lowest,-m "not slow")
+
+check: $(VENV)/.has-dev  ## style, types, imports, public names
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+	$(BIN)/python tests/public_api.py --check
+
+format: $(VENV)/.has-dev  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+api: $(VENV)/.has-test  ## rewrite tests/public_api.txt
+	$(BIN)/python tests/public_api.py --write
+
+bench: $(VENV)/.has-test  ## the benchmarks; ARGS= goes to benchmarks/run.py
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+docs: $(VENV)/.has-docs  ## the documentation, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+clean:  ## forget environments and caches
+	rm -rf $(VENV) .venv-lowest site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+# .venv/.has-NAME: the package with its extra NAME is installed, as pyproject.toml has it now.
+.PRECIOUS: $(VENV)/.has-%
+$(VENV)/.has-%: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[$*]"
+	@touch $@
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "everwide needs Python 3.11 or later: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+.venv-lowest/.installed: pyproject.toml tests/lowest.py
+	rm -rf .venv-lowest
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) tests/lowest.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/constraints.txt --editable ".[test]"
+	@touch $@

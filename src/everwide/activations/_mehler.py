@@ -1,0 +1,158 @@
+"""Gaussian moments of a function by its Hermite expansion.
+
+With `b_k(s) = E[f'(s z) he_k(z)]`, `he_k` the orthonormal Hermite polynomials, and a correlation `c`,
+
+    E[f'(u) f'(v)] = sum_k b_k(s1) b_k(s2) c^k
+    E[f(u) f(v)]   = E[f(u)] E[f(v)] + cov(u, v) sum_k b_k(s1) b_k(s2) c^k / (k + 1)
+
+(Mehler's formula). Coefficients belong to rows, an entry costs two polynomials, and what is left out after `K` terms
+is at most `sqrt(tail1 tail2) |c|^K`, where `tail = E[f'^2] - sum_k b_k^2` is known for each row.
+
+A kink at zero makes the coefficients decay slowly, but in a known way: see `_tail`.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..angle import safe_reciprocal
+from ._quadrature import FAR, Function, Order, Rule, line_rule, with_slope
+from ._rows import in_blocks
+from ._tail import Tail, tail_of
+
+_BLOCK = 32  # terms that XLA fuses into one pass over a tile
+_ORDERS = {64: Order(32, 48, 9.5), 128: Order(40, 64, 9.5), 512: Order(64, 128, 9.5)}
+
+
+def lengths(dtype: jnp.dtype) -> tuple[int, int]:
+    """Numbers of terms to try: enough for most networks, and more."""
+    return (64, 512) if jnp.finfo(dtype).bits <= 32 else (128, 512)
+
+
+class Side(NamedTuple):
+    """One side of the expansion: all that belongs to one Gaussian."""
+
+    coefficients: Array  # a leading axis of terms
+    tail: Tail
+    missing: Array  # share of E[f'^2] beyond the coefficients
+    unknown: Array  # share of `missing` that the tail does not explain
+
+
+class Sums(NamedTuple):
+    """`sum_k l_k r_k c^k / (k + 1)` and `sum_k l_k r_k c^k`."""
+
+    integral: Array
+    slope: Array
+
+
+def expand(fn: Function, points: tuple[float, ...], std: Array, slope: Array, terms: int) -> Side:
+    """Coefficients of `f'(std z)` for a vector of rows; `slope` is `E[f'^2]`."""
+    b = in_blocks(lambda s: _coefficients(fn, points, terms, s), std)
+    tail = tail_of(fn, std, terms, known=points == (0.0,))
+    slope, found, guess = jax.lax.stop_gradient((slope, jnp.sum(b * b, 0), tail.power()))
+    missing = jnp.abs(slope - found)
+    unknown = jnp.abs(missing - guess) * safe_reciprocal(missing)
+    tail = tail.where(unknown < 1)
+    return Side(b, tail, missing * safe_reciprocal(slope), jnp.minimum(unknown, 1))
+
+
+def error(one: Side, two: Side, correlation: Array) -> Array:
+    """What the expansion leaves out, relative to `sqrt(E[f'(u)^2] E[f'(v)^2])`; entry by entry."""
+    shares = jnp.sqrt(one.missing) * jnp.sqrt(two.missing)
+    return jnp.maximum(one.unknown, two.unknown) * shares * jnp.abs(correlation) ** len(one.coefficients)
+
+
+def add_up(one: Side, two: Side, correlation: Array, complement: Array) -> Sums:
+    """Both sums for every entry."""
+    near = _series(correlation, one.coefficients, two.coefficients)
+    far = one.tail.times(two.tail, len(one.coefficients), correlation, complement)
+    return Sums(near[0] + far[0], near[1] + far[1])
+
+
+@jax.custom_jvp
+def _series(c: Array, left: Array, right: Array) -> tuple[Array, Array]:
+    k = np.arange(len(left))
+    return _polynomials(c, left, right, 1 / (k + 1), np.ones(len(k)))
+
+
+@_series.defjvp
+def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Written out so that reverse mode keeps no tile a term: all tangents are polynomials in `c` again."""
+    (c, left, right), (dc, dleft, dright) = primals, tangents
+    k = np.arange(len(left))
+    weights = 1 / (k + 1), np.ones(len(k))
+    up = lambda a: jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
+    by_c = _polynomials(c, up(left), up(right), (k + 1) / (k + 2), k + 1.0)
+    by_left = _polynomials(c, dleft, right, *weights)
+    by_right = _polynomials(c, left, dright, *weights)
+    moved = tuple(d * dc + a + b for d, a, b in zip(by_c, by_left, by_right, strict=True))
+    return _series(c, left, right), moved
+
+
+def _polynomials(c: Array, left: Array, right: Array, *weights: np.ndarray) -> tuple[Array, ...]:
+    """`sum_k w_k left_k right_k c^k` for each of the weights, by Horner's rule, a block of terms a pass."""
+    blocks = len(left) // _BLOCK
+    fold = lambda a: jnp.flip(a.reshape(blocks, _BLOCK, *a.shape[1:]), 0)
+    scaled = fold(jnp.asarray(np.stack(weights, 1), c.dtype))
+
+    def body(sums: tuple[Array, ...], block: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], None]:
+        lefts, rights, scale = block
+        for i in reversed(range(_BLOCK)):
+            product = lefts[i] * rights[i]
+            sums = tuple(total * c + scale[i, j] * product for j, total in enumerate(sums))
+        return sums, None
+
+    zero = jnp.zeros(jnp.broadcast_shapes(c.shape, left.shape[1:], right.shape[1:]), c.dtype)
+    return jax.lax.scan(body, (zero,) * len(weights), (fold(left), fold(right), scaled))[0]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _coefficients(fn: Function, points: tuple[float, ...], terms: int, std: Array) -> Array:
+    rule = line_rule(points, 0.0, std, _ORDERS[terms])
+    return _project(rule, with_slope(fn, std * rule.nodes)[1], terms)
+
+
+@_coefficients.defjvp
+def _(
+    fn: Function, points: tuple[float, ...], terms: int, primals: tuple[Array], tangents: tuple[Array]
+) -> tuple[Array, Array]:
+    """`d/ds E[f'(s z) he_k] = E[z f''(s z) he_k]`, a kink of `f` at `p` adds what its jump sweeps over.
+
+    Written out so that reverse mode keeps coefficients, not the Hermite polynomials at all nodes.
+    """
+    (std,), (moved,) = primals, tangents
+    rule = line_rule(points, 0.0, std, _ORDERS[terms])
+    slope, curvature = with_slope(lambda x: with_slope(fn, x)[1], std * rule.nodes)
+    change = _project(rule, rule.nodes * curvature, terms)
+    for p in (p for p in points if p != 0):
+        place = jnp.clip(p / std, -FAR, FAR)
+        density = jnp.exp(-0.5 * place**2) * (2 * math.pi) ** -0.5
+        swept = _jump(fn, p, std.dtype) * density * place / std
+        change = change + _project(Rule(place[None], jnp.ones_like(place)[None]), swept[None], terms)
+    return _project(rule, slope, terms), change * moved
+
+
+def _jump(fn: Function, point: float, dtype: jnp.dtype) -> Array:
+    """Of the derivative, at a kink."""
+    step = jnp.finfo(dtype).eps ** 0.5 * max(1.0, abs(point))
+    below, above = with_slope(fn, jnp.asarray([point - step, point + step], dtype))[1]
+    return above - below
+
+
+def _project(rule: Rule, values: Array, terms: int) -> Array:
+    """`E[values he_k]` for all `k < terms`, along a new leading axis."""
+    weighted = rule.weights * values
+    root = jnp.sqrt(jnp.arange(terms + 1, dtype=values.dtype))
+
+    def body(state: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Array]:
+        before, now = state
+        after = (rule.nodes * now - root[k] * before) / root[k + 1]
+        return (now, after), jnp.sum(weighted * now, 0)
+
+    start = jnp.zeros_like(rule.nodes), jnp.ones_like(rule.nodes)
+    return jax.lax.scan(body, start, jnp.arange(terms))[1]

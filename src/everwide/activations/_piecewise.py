@@ -1,0 +1,121 @@
+"""Piecewise linear functions, to full accuracy for all correlations."""
+
+import math
+from itertools import pairwise
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..angle import angle
+from ..signal import ArchitectureError
+from ._base import AbstractActivation, Dual, GaussianPair, Moments
+from ._quadrature import FAR, legendre
+from ._rows import both_rows, row_moments
+
+_NODES = 40
+_FINEST = 1e-5  # angles below this are one and the same to all knots
+
+
+class PiecewiseLinear(AbstractActivation):
+    """A continuous function with a constant slope between knots, and the value `at_zero` at 0.
+
+    There is one slope more than knots.
+
+    >>> import everwide as ew
+    >>> hard_sigmoid = ew.activations.PiecewiseLinear((-3.0, 3.0), (0.0, 1 / 6, 0.0), at_zero=0.5)
+    >>> net = ew.Serial(ew.Dense(), hard_sigmoid, ew.Dense(1))
+
+    The second derivative is a sum of spikes at the knots, so that the moments are integrals of the density of two
+    Gaussians over their correlation. Plackett, "A reduction formula for normal multivariate integrals" (1954).
+    """
+
+    knots: tuple[float, ...] = eqx.field(static=True)
+    slopes: tuple[float, ...] = eqx.field(static=True)
+    at_zero: float = eqx.field(static=True)
+
+    def __init__(self, knots: tuple[float, ...], slopes: tuple[float, ...], *, at_zero: float = 0.0):
+        self.knots = tuple(float(k) for k in knots)
+        self.slopes = tuple(float(s) for s in slopes)
+        self.at_zero = float(at_zero)
+        if len(slopes) != len(knots) + 1 or not knots or any(a >= b for a, b in pairwise(self.knots)):
+            raise ArchitectureError(
+                f"PiecewiseLinear needs increasing knots and one slope more than knots, got knots={knots!r} and "
+                f"slopes={slopes!r}. A function without knots is the Identity layer."
+            )
+
+    def __call__(self, x: Array) -> Array:
+        """The slope at zero, bent at every knot on the way out."""
+        centre = self.slopes[sum(k < 0 for k in self.knots)]
+        y = self.at_zero + centre * x
+        for knot, bend in zip(self.knots, self._bends, strict=True):
+            y = y + bend * (jnp.maximum(knot - x, 0) if knot < 0 else jnp.maximum(x - knot, 0))
+        return y
+
+    def moments(self, var: Array) -> Moments:
+        row = row_moments(self, self._points, var)
+        return Moments(row.mean, row.moment, row.slope)
+
+    def dual(self, pair: GaussianPair) -> Dual:
+        row1, row2 = both_rows(self, self._points, pair.var1, pair.var2)
+        moment, slope = self._over_correlations(row1.std, row2.std, pair)
+        straight = row1.mean_slope * row2.mean_slope
+        return Dual(row1.mean * row2.mean + pair.cov * straight + pair.scale * moment, straight + slope)
+
+    @property
+    def _points(self) -> tuple[float, ...]:
+        return tuple(sorted({0.0, *self.knots}))
+
+    @property
+    def _bends(self) -> np.ndarray:
+        return np.diff(self.slopes)
+
+    def _over_correlations(self, std1: Array, std2: Array, pair: GaussianPair) -> tuple[Array, Array]:
+        """`int_0^c (c - r) p(r) dr` and `int_0^c p(r) dr`, where `p` is the density, summed over all pairs of knots.
+
+        With `r = cos(a)` the density is smooth in the logarithm of the angle `a`. A negative correlation is a positive
+        one with the second Gaussian turned around.
+        """
+        rest = pair.complement
+        c = jnp.abs(pair.correlation)
+        sign = jnp.where(pair.cov < 0, -1, 1).astype(rest.dtype)
+        end = angle(rest)
+        low, high = jnp.arcsinh(end / _FINEST), math.asinh(math.pi / 2 / _FINEST)
+        x, weights = (jnp.asarray(a, rest.dtype) for a in legendre(_NODES, 0.0, 1.0))
+        places = tuple(tuple(jnp.clip(k / s, -FAR, FAR) for k in self.knots) for s in (std1, std2))
+
+        @jax.checkpoint
+        def body(sums: tuple[Array, Array], node: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
+            up = jnp.exp(low + node[0] * (high - low))
+            a = (up - 1 / up) * (_FINEST / 2)
+            measure = node[1] * (high - low) * (up + 1 / up) * (_FINEST / 2)
+            value = measure * self._density(places, a, sign)
+            return (sums[0] + value * _ahead(c, end, a), sums[1] + value), None
+
+        zero = jnp.zeros(jnp.broadcast_shapes(rest.shape, std1.shape, std2.shape), rest.dtype)
+        moment, slope = jax.lax.scan(body, (zero, zero), (x, weights))[0]
+        return moment, slope * sign
+
+    def _density(self, places: tuple[tuple[Array, ...], ...], a: Array, sign: Array) -> Array:
+        """`sum J_i J_j exp(-(x_i^2 - 2 cos(a) x_i y_j + y_j^2) / (2 sin(a)^2)) / 2 pi`.
+
+        Taken from `sum J_i J_j`, which is often zero, without cancellation: for wide Gaussians all exponents are small.
+        """
+        bends = self._bends
+        squared = jnp.sin(a) ** 2
+        aside = 4 * jnp.sin(a / 2) ** 2  # 2 (1 - cos(a))
+        total = jnp.full_like(a * places[0][0] * places[1][0], np.sum(bends) ** 2)
+        for bend1, x in zip(bends, places[0], strict=True):
+            for bend2, y in zip(bends, places[1], strict=True):
+                distance = (x - sign * y) ** 2 + aside * (sign * x * y)
+                total = total + bend1 * bend2 * jnp.expm1(-0.5 * distance / squared)
+        return total / (2 * math.pi)
+
+
+def _ahead(c: Array, end: Array, a: Array) -> Array:
+    """`c - cos(a)` where `c = cos(end)`: the value without cancellation, the derivatives as written."""
+    plain = c - jnp.cos(a)
+    exact = 2 * jnp.sin((a + end) / 2) * jnp.sin((a - end) / 2)
+    return plain + jax.lax.stop_gradient(exact - plain)

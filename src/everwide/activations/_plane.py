@@ -1,0 +1,113 @@
+"""Gaussian moments of a function over two Gaussians, by quadrature in the plane.
+
+The way out where the Hermite expansion is too long: sharp functions of nearly parallel inputs. Exact for every
+variance, correlation and kink, but some ten thousand times the work of a closed form, so only the entries that need it
+are gathered and worked on, a few at a time: the memory does not depend on their number.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..angle import safe_sqrt
+from ._quadrature import FAR, GRAIN, Function, Order, gaussian_rule, line_rule, with_slope
+
+_CHUNK = 128
+
+
+class Precision(NamedTuple):
+    """Rules for the first Gaussian and, given it, for the second."""
+
+    outer: Order
+    inner: Order
+
+
+FINE = Precision(Order(64, 32, 7.0), Order(24, 24, 7.0))  # 1e-9
+ROUGH = Precision(Order(48, 24, 7.0), Order(16, 20, 6.5))  # 1e-7
+
+
+class Entries(NamedTuple):
+    """Pairs of Gaussians, one a position."""
+
+    std1: Array
+    std2: Array
+    correlation: Array
+    complement: Array
+
+
+def refine(
+    fn: Function, points: tuple[float, ...], precision: Precision, entries: Entries, needed: Array, known: tuple
+) -> tuple[Array, Array]:
+    """`E[f(u) f(v)]` and `E[f'(u) f'(v)]` where `needed`, and what is already `known` elsewhere."""
+    shape = needed.shape
+    total = needed.size
+    padded = -(-total // _CHUNK) * _CHUNK
+    flat = needed.reshape(-1)
+    place = jnp.argsort(~flat, stable=True)
+    place = jnp.concatenate([place, jnp.full(padded - total, place[-1])]) if padded > total else place
+    safe = Entries(*(jnp.ones((), entries.std1.dtype) for _ in range(3)), jnp.zeros((), entries.std1.dtype))
+    chosen = Entries(
+        *(
+            jnp.where(flat, jnp.broadcast_to(e, shape).reshape(-1), s)[place].reshape(-1, _CHUNK)
+            for e, s in zip(entries, safe, strict=True)
+        )
+    )
+    busy = jnp.arange(padded // _CHUNK) * _CHUNK < jnp.sum(flat)
+
+    @jax.checkpoint
+    def chunk(work: tuple[Array, Entries]) -> tuple[Array, Array]:
+        wanted, some = work
+        nothing = lambda e: (jnp.zeros_like(e.std1), jnp.zeros_like(e.std1))
+        return jax.lax.cond(wanted, lambda e: _moments(fn, points, precision, *e), nothing, some)
+
+    found = jax.lax.map(chunk, (busy, chosen))
+    back = lambda a, b: jnp.where(needed, jnp.zeros(total, a.dtype).at[place].set(a.reshape(-1)).reshape(shape), b)
+    moment, slope = (back(a, b) for a, b in zip(found, known, strict=True))
+    return moment, slope
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _moments(
+    fn: Function, points: tuple[float, ...], precision: Precision, std1: Array, std2: Array, c: Array, rest: Array
+) -> tuple[Array, Array]:
+    return _integrate(fn, points, precision, std1, std2, c, rest)
+
+
+@_moments.defjvp
+def _(fn: Function, points: tuple[float, ...], precision: Precision, primals: tuple, tangents: tuple) -> tuple:
+    """Price's theorem for the moment: through the width of the second rule the derivative is lost where it is 0."""
+    run = functools.partial(_integrate, fn, points, precision)
+    d1, d2, dc, drest = tangents
+    fixed = jnp.zeros_like(dc)
+    (moment, slope), (by_stds, _) = jax.jvp(run, primals, (d1, d2, fixed, fixed))
+    turned = jax.jvp(run, primals, (d1, d2, dc, drest))[1][1]
+    return (moment, slope), (by_stds + primals[0] * primals[1] * slope * dc, turned)
+
+
+def _integrate(
+    fn: Function, points: tuple[float, ...], precision: Precision, std1: Array, std2: Array, c: Array, rest: Array
+) -> tuple[Array, Array]:
+    """`E_u[f(u) E[f(v) | u]]`: the second expectation changes where the line of `v` given `u` crosses a point."""
+    least = jnp.finfo(c.dtype).eps ** 0.5 * 1e-2
+    width = jnp.maximum(safe_sqrt(rest * (2 - rest)), least)
+    first = [jnp.clip(p / std1, -FAR, FAR) for p in points]
+    crossings = [jnp.clip(p / (c * std2), -FAR, FAR) for p in points if p != 0]
+    grain = jnp.minimum(width, GRAIN / jnp.maximum(jnp.maximum(std1, std2), GRAIN))
+    rule = gaussian_rule(jnp.sort(jnp.stack(first + crossings), 0), grain, precision.outer)
+    value, slope = with_slope(fn, std1 * rule.nodes)
+
+    @jax.checkpoint
+    def body(sums: tuple[Array, Array], node: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
+        z, value, slope = node
+        mean, std = c * std2 * z, std2 * width
+        given = line_rule(points, mean, std, precision.inner)
+        inner = with_slope(fn, mean + std * given.nodes)
+        total = jnp.sum(given.weights, 0)
+        return (sums[0] + value * given.mean(inner[0]) / total, sums[1] + slope * given.mean(inner[1]) / total), None
+
+    zero = jnp.zeros_like(std1)
+    nodes = rule.nodes, rule.weights * value, rule.weights * slope
+    return jax.lax.scan(body, (zero, zero), nodes)[0]

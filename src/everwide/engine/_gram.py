@@ -1,0 +1,149 @@
+"""A kernel matrix, tile by tile. Knows nothing about networks."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Inputs
+from ._inputs import Rows
+from ._memory import require
+from ._tiles import AbstractBackend, Field, InProcess, Job, Size, Tile, tiles
+
+_LARGEST_TILE = 512
+_WORKSPACE = 64 << 20  # bytes of temporaries in a tile: larger ones fall out of the caches
+
+
+class Progress(NamedTuple):
+    """How far a long computation is.
+
+    >>> import everwide as ew, numpy as np
+    >>> k = ew.gram(ew.Dense(), np.eye(3), progress=lambda p: print(p.done, "of", p.total))
+    1 of 1
+    """
+
+    done: int
+    total: int
+    seconds: float
+
+
+class Gram(NamedTuple):
+    """Kernel matrices `(n1, n2)` as numpy arrays; sites that the network leaves follow.
+
+    >>> import everwide as ew, numpy as np
+    >>> nngp, ntk = ew.gram(ew.Dense(), np.eye(3))
+    """
+
+    nngp: np.ndarray
+    ntk: np.ndarray
+
+
+def fill(
+    kernel: AbstractKernelFunction,
+    x1: Rows,
+    x2: Rows | None,
+    out: dict[Field, np.ndarray],
+    *,
+    size: Size,
+    backend: AbstractBackend | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Write the requested kernels between `x1` and `x2` into `out`; `x2=None` means symmetric."""
+    symmetric, other = x2 is None, x1 if x2 is None else x2
+    job = Job(kernel, tuple(out))
+    todo = list(tiles(len(x1), len(other), size, symmetric=symmetric))
+    start = time.perf_counter()
+    for done, (tile, found) in enumerate((backend or InProcess()).run(job, x1, other, todo, size), start=1):
+        for matrix, values in zip(out.values(), found, strict=True):
+            _write(matrix, tile, values, symmetric=symmetric)
+        if progress is not None:
+            progress(Progress(done, len(todo), time.perf_counter() - start))
+    if symmetric:
+        exact = diagonal(kernel, x1)
+        for field, matrix in out.items():
+            index = np.arange(len(x1))
+            matrix[index, index] = getattr(exact, field)  # the cross formula cancels where both inputs coincide
+
+
+def _write(matrix: np.ndarray, tile: Tile, values: np.ndarray, *, symmetric: bool) -> None:
+    if not symmetric:
+        matrix[tile.rows, tile.cols] = values
+        return
+    flipped = _transposed(values)
+    if tile.rows == tile.cols:
+        lower = np.tril(np.ones(values.shape[:2], bool)).reshape(*values.shape[:2], *(1,) * (values.ndim - 2))
+        values = np.where(lower, values, flipped)
+        matrix[tile.rows, tile.cols] = values
+        return
+    matrix[tile.rows, tile.cols] = values
+    matrix[tile.cols, tile.rows] = flipped
+
+
+def _transposed(values: np.ndarray) -> np.ndarray:
+    """Swap the two examples; sites of both, where there are any, swap too."""
+    sites = (values.ndim - 2) // 2
+    left, right = tuple(range(2, 2 + sites)), tuple(range(2 + sites, values.ndim))
+    return values.transpose(1, 0, *right, *left) if len(left) == len(right) else values.swapaxes(0, 1)
+
+
+def diagonal(kernel: AbstractKernelFunction, x: Rows) -> Gram:
+    """Both kernels of every example with itself, a stretch of rows at a time.
+
+    There are few of these numbers and much depends on them, so they are computed in float64 whatever the data are.
+    """
+    dtype, x = x.x.dtype, replace(x, x=x.x.astype(np.float64))
+    size = min(len(x), tile_rows(kernel, x, largest=8192, square=False))
+    parts = []
+    for start in range(0, len(x), size):
+        with jax.enable_x64(True):
+            inputs = x.cut(start, size)
+            run = type(kernel).diagonal if isinstance(kernel, AbstractHostKernelFunction) else _diagonal
+            found = run(kernel, inputs)
+        keep = min(size, len(x) - start)
+        parts.append((np.asarray(found.nngp)[:keep], np.asarray(found.ntk)[:keep]))
+    nngp, ntk = zip(*parts, strict=True)
+    return Gram(np.concatenate(nngp).astype(dtype), np.concatenate(ntk).astype(dtype))
+
+
+@jax.jit
+def _diagonal(kernel: AbstractKernelFunction, x: Inputs) -> Block:
+    return kernel.diagonal(x)
+
+
+def tile_rows(kernel: AbstractKernelFunction, x: Rows, *, largest: int = _LARGEST_TILE, square: bool = True) -> int:
+    """Rows of a tile whose temporaries stay within the workspace; at least one."""
+    size = largest
+    while size > 1 and kernel.tile_bytes(size, size if square else 1, x.x.itemsize) > _WORKSPACE:
+        size = size // 2
+    return size
+
+
+def fitted(n: int, most: int) -> int:
+    """Examples in a tile, at most `most`, for `n` of them: little padding, and few different shapes to compile."""
+    ladder = [step << k for k in range(most.bit_length()) for step in (2, 3)]
+    sizes = sorted({1, most, *(size for size in ladder if size <= most)})
+    cost = lambda size: -(-n // size) * size * (1 + 16 / size)  # a tile costs a little, whatever its size
+    return min(sizes, key=lambda size: (cost(size), -size))
+
+
+def plan_memory(
+    kernel: AbstractKernelFunction,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    fields: int,
+    size: Size,
+    limit: int | None,
+) -> None:
+    """Raise before a result or a tile is allocated that cannot fit."""
+    result = int(np.prod([float(s) for s in shape])) * dtype.itemsize * fields
+    tile = kernel.tile_bytes(size.rows, size.cols, dtype.itemsize)
+    require(
+        result + 2 * tile,
+        limit,
+        f"{fields} kernel matri{'x' if fields == 1 else 'ces'} of shape {shape} in {dtype} with tiles of {size.rows} x {size.cols} examples",
+        "Ask for one kernel only (everwide.ntk or everwide.nngp), pass float32 data or fewer rows, "
+        "or give out= an array on disk (numpy.memmap).",
+    )

@@ -1,0 +1,275 @@
+"""What a layer hands to the next one, at infinite and at finite width.
+
+Layout, fixed once: **sites lead, examples trail**. A covariance between two batches has the shape
+`(*sites, n1, n2)` or `(*sites, *sites, n1, n2)`; a quantity of the first batch alone has `(*sites, n1, 1)`, of the
+second `(*sites, 1, n2)`. A formula that speaks of one pair of examples and addresses leading axes only is thereby
+already vectorized, its row quantities are computed once a row, and the pairs lie contiguously in memory.
+"""
+
+import abc
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .signal import Demand, Pairs, Parametrization
+
+
+class Edges(eqx.Module):
+    """A sparse graph: edge `e` adds `weights[e]` times node `senders[e]` to node `receivers[e]`.
+
+    Unused places hold a negative sender. A batch of graphs stacks them along the first axis.
+
+    >>> import everwide as ew, numpy as np
+    >>> ring = ew.Edges(np.array([[0, 1, 2]]), np.array([[1, 2, 0]]), np.ones((1, 3)))
+    """
+
+    senders: Int[Array | np.ndarray, "..."]
+    receivers: Int[Array | np.ndarray, "..."]
+    weights: Float[Array | np.ndarray, "..."]
+
+
+Graph = Float[Array | np.ndarray, "..."] | Edges
+
+
+class Inputs(eqx.Module):
+    """A batch of examples with what belongs to each: a mask of the sites that exist, a graph over its sites.
+
+    Wherever an array of examples is accepted, `Inputs` is too.
+
+    - `x`: `(n, *sites, channels)`
+    - `mask`: `(n, *sites)`, true where a site exists; `None` if all do.
+    - `graph`: `(n, *nodes, *nodes)` adjacency `A[i, j]` of the edge from `i` to `j`, or `Edges`.
+
+    >>> import jax.numpy as jnp
+    >>> inputs = Inputs(jnp.ones((2, 5, 3)), mask=jnp.arange(5) < jnp.array([[5], [3]]))
+    """
+
+    x: Float[Array | np.ndarray, "n *sites channels"]
+    mask: Bool[Array | np.ndarray, "..."] | None = None
+    graph: Graph | None = None
+
+
+class Example(eqx.Module):
+    """One example on its way through a network of finite width.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> shorter = ew.Example(jnp.ones((5, 3)), mask=jnp.arange(5) < 4)
+    """
+
+    x: Float[Array, "*sites channels"]
+    mask: Bool[Array, "*sites"] | None = None
+    graph: Graph | None = None
+    key: Array | None = None  # randomness of this pass (dropout); None means inference
+
+    def with_values(self, x: Array) -> "Example":
+        """New values at the same sites; sites that do not exist hold zero."""
+        x = x if self.mask is None else jnp.where(self.mask[..., None], x, 0)
+        return replace(self, x=x)
+
+    def at(self, step: int) -> "Example":
+        """The same example, with the randomness of another branch."""
+        return self if self.key is None else replace(self, key=jr.fold_in(self.key, step))
+
+
+class Covariance(eqx.Module):
+    """Second moments `E[u v]` over the channels, and the tangent kernel that belongs to them.
+
+    `minus` and `plus` are `E[(u - v)^2]` and `E[(u + v)^2]`, carried through networks without sites because the
+    angle between two nearly parallel examples cannot be recovered from `nngp`: the subtraction cancels. `minus` without
+    `plus` says that `nngp` is known to be non-negative.
+    """
+
+    nngp: Float[Array, "*pairs_examples"]
+    ntk: Float[Array, "*pairs_examples"] | None
+    minus: Float[Array, "*pairs_examples"] | None = None
+    plus: Float[Array, "*pairs_examples"] | None = None
+    pairs: Pairs = eqx.field(static=True, default=Pairs.SAME_SITE)
+    same: bool = eqx.field(static=True, default=False)  # both sides are the same example
+
+    def map(self, fn: Callable[[Array, Pairs], Array]) -> "Covariance":
+        """Apply one linear map of the sites to every second moment; it must not depend on single variances."""
+        keep = lambda a: None if a is None else fn(a, self.pairs)
+        return replace(self, nngp=fn(self.nngp, self.pairs), ntk=keep(self.ntk), minus=None, plus=None)
+
+    def scaled(self, factor: Array | float) -> "Covariance":
+        """The covariance of `sqrt(factor)` times the signal."""
+        keep = lambda a: None if a is None else a * factor
+        return replace(self, nngp=self.nngp * factor, ntk=keep(self.ntk), minus=keep(self.minus), plus=keep(self.plus))
+
+    def restrict(self, pairs: Pairs, rank: int) -> "Covariance":
+        """Forget the pairs of sites that nobody will read."""
+        if pairs >= self.pairs:
+            return self
+        keep = lambda a: None if a is None else same_site(a, rank)
+        covs = (keep(a) for a in (self.nngp, self.ntk, self.minus, self.plus))
+        return Covariance(*covs, pairs=pairs, same=self.same)
+
+    def distances(self, total: Array) -> tuple[Array | None, Array | None]:
+        """`minus` and `plus`, given the sum of both variances."""
+        known_non_negative = self.minus is not None and self.plus is None
+        return self.minus, 2 * total - self.minus if known_non_negative else self.plus
+
+    def variances(self, rank: int) -> Array:
+        """`(*sites, *examples)`: second moments of each site with itself, where `same`."""
+        return self.nngp if self.pairs is Pairs.SAME_SITE else same_site(self.nngp, rank)
+
+
+class Kernel(eqx.Module):
+    """Second moments of one layer's outputs at infinite width, between the examples of two batches.
+
+    `cross` covers pairs of examples `(x1, x2)`; `own1` and `own2` each example with itself, as far as somebody reads
+    them. Where `cross.same`, there is one batch, paired with itself, and `cross` is also `own1` and `own2`.
+    Means are over the channels; `None` is zero.
+    """
+
+    cross: Covariance
+    own1: Covariance | None
+    own2: Covariance | None
+    mean1: Float[Array, "..."] | None = None
+    mean2: Float[Array, "..."] | None = None
+    mask1: Bool[Array, "..."] | None = None
+    mask2: Bool[Array, "..."] | None = None
+    graph1: Graph | None = None
+    graph2: Graph | None = None
+    sites: tuple[int, ...] = eqx.field(static=True, default=())
+    channels: int | None = eqx.field(static=True, default=None)
+    width: int | None = eqx.field(static=True, default=None)
+    parametrization: Parametrization = eqx.field(static=True, default=Parametrization.NTK)
+
+    @property
+    def rank(self) -> int:
+        """Number of site axes."""
+        return len(self.sites)
+
+    @property
+    def full1(self) -> Covariance:
+        """The first batch with itself."""
+        return self.cross if self.own1 is None else self.own1
+
+    @property
+    def full2(self) -> Covariance:
+        """The second batch with itself."""
+        return self.cross if self.own2 is None else self.own2
+
+    @property
+    def var1(self) -> Array:
+        """`(*sites, n1, 1)`: variances of the first batch."""
+        return self.full1.variances(self.rank)
+
+    @property
+    def var2(self) -> Array:
+        """`(*sites, 1, n2)`: variances of the second batch."""
+        return self.full2.variances(self.rank)
+
+    def each(self, fn: Callable[[Covariance], Covariance]) -> "Kernel":
+        """Apply one rule to all covariances."""
+        keep = lambda c: None if c is None else fn(c)
+        return replace(self, cross=fn(self.cross), own1=keep(self.own1), own2=keep(self.own2))
+
+    def each_with(self, fn: Callable[[Covariance, int, int], Covariance]) -> "Kernel":
+        """Apply one rule that knows whose covariance it is: batch 1 or 2 on its left and right side."""
+        own1 = None if self.own1 is None else fn(self.own1, 1, 1)
+        own2 = None if self.own2 is None else fn(self.own2, 2, 2)
+        return replace(self, cross=fn(self.cross, 1, 2), own1=own1, own2=own2)
+
+    def means(self, fn: Callable[[Array], Array]) -> "Kernel":
+        """Apply one linear map to the channel means."""
+        keep = lambda m: None if m is None else fn(m)
+        return replace(self, mean1=keep(self.mean1), mean2=keep(self.mean2))
+
+    def masks(self, fn: Callable[[Array], Array]) -> "Kernel":
+        """Apply one rule to the masks."""
+        keep = lambda m: None if m is None else fn(m)
+        return replace(self, mask1=keep(self.mask1), mask2=keep(self.mask2))
+
+    def centred(self) -> "Kernel":
+        """The channel means are known to be zero."""
+        return replace(self, mean1=None, mean2=None)
+
+    def with_channels(self, channels: int | None) -> "Kernel":
+        """The next layer's fan-in; `None` takes the default width of the network."""
+        return replace(self, channels=channels or self.width)
+
+    def restrict(self, demand: Demand) -> "Kernel":
+        """Forget what nobody will read."""
+        cross = max(demand.cross, demand.own) if self.cross.same else demand.cross
+        own = lambda c: c.restrict(demand.own, self.rank) if c is not None and demand.own else None
+        return replace(self, cross=self.cross.restrict(cross, self.rank), own1=own(self.own1), own2=own(self.own2))
+
+    def masked(self) -> "Kernel":
+        """Sites that do not exist hold zero."""
+        if self.mask1 is None or self.mask2 is None:
+            return self
+        mask = {1: self.mask1, 2: self.mask2}
+
+        def zero(c: Covariance, left: int, right: int) -> Covariance:
+            both = outer(mask[left], mask[right], self.rank, c.pairs, jnp.logical_and)
+            return c.map(lambda a, _: jnp.where(both, a, 0)) if self.rank else c
+
+        means = (None if m is None else jnp.where(mask[i], m, 0) for i, m in ((1, self.mean1), (2, self.mean2)))
+        mean1, mean2 = means
+        return replace(self.each_with(zero), mean1=mean1, mean2=mean2)
+
+
+def same_site(cov: Array, rank: int) -> Array:
+    """`(*sites, *sites, *examples) -> (*sites, *examples)`."""
+    if rank == 0:
+        return cov
+    sites, examples = cov.shape[:rank], cov.shape[2 * rank :]
+    size = math.prod(sites)
+    diagonal = jnp.diagonal(cov.reshape(size, size, *examples))  # examples first, sites last
+    return jnp.moveaxis(diagonal, -1, 0).reshape(*sites, *examples)
+
+
+def row(a: Array, rank: int) -> Array:
+    """`(*sites, *examples) -> (*sites, 1.., *examples)`: the left site of a pair."""
+    return a.reshape(*a.shape[:rank], *(1,) * rank, *a.shape[rank:])
+
+
+def col(a: Array, rank: int) -> Array:
+    """`(*sites, *examples) -> (1.., *sites, *examples)`: the right site of a pair."""
+    return a.reshape(*(1,) * rank, *a.shape)
+
+
+def outer(left: Array, right: Array, rank: int, pairs: Pairs, op: Callable[[Array, Array], Array]) -> Array:
+    """`op` of a row quantity and a column quantity, over the tracked pairs of sites."""
+    if pairs is Pairs.ALL_SITES:
+        left, right = row(left, rank), col(right, rank)
+    return op(left, right)
+
+
+class Block(eqx.Module):
+    """Both kernels of a tile `(n1, n2)` or of a diagonal `(n,)`; sites that are left follow."""
+
+    nngp: Float[Array, "*tile"]
+    ntk: Float[Array, "*tile"]
+
+
+class AbstractKernelFunction(eqx.Module):
+    """Where network code ends and numerics begins."""
+
+    @abc.abstractmethod
+    def block(self, x1: Inputs, x2: Inputs) -> Block:
+        """Kernels of every example of `x1` with every example of `x2`."""
+
+    @abc.abstractmethod
+    def diagonal(self, x: Inputs) -> Block:
+        """Kernels of every example with itself, free of the cancellation in `block`."""
+
+    @abc.abstractmethod
+    def site_shape(self) -> tuple[int, ...]:
+        """Axes that follow the examples in a `Block`: none, `sites`, or `sites` twice."""
+
+    @abc.abstractmethod
+    def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
+        """Bytes of temporaries that `block` needs for `n1` by `n2` examples, at the most."""
+
+
+class AbstractHostKernelFunction(AbstractKernelFunction):
+    """A kernel function that runs on the host and must not be traced."""

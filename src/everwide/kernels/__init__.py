@@ -1,0 +1,5 @@
+"""From a network to its kernel function."""
+
+from ._infinite import Infinite as Infinite
+from ._plan import Plan as Plan
+from ._plan import explain as explain

@@ -1,0 +1,198 @@
+"""The kernels of a network at infinite width."""
+
+import math
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from ..angle import clamp
+from ..kernel import AbstractKernelFunction, Block, Covariance, Graph, Inputs, Kernel
+from ..layers import AbstractLayer
+from ..layers._base import step
+from ..signal import Demand, Pairs, Parametrization, Signal
+from ._plan import peak_bytes, walk
+
+# Below this complement of the correlation, float32 products lose the angle (its error is eps / angle).
+_NEARLY_PARALLEL = 1e-2
+
+
+class Infinite(AbstractKernelFunction):
+    """NNGP and NTK of `net` for inputs of shape `(*sites, channels)`, as a pure JAX function.
+
+    - `pairs`: which pairs of sites to return where the network leaves sites.
+    - `parametrization`, `width`: as in `net.init`; a width matters only where the limit depends on it.
+
+    `jax.jit`, `jax.grad` (in the data and in the network's numbers) and `jax.vmap` apply. `everwide.gram` is the same
+    for whole data sets, tile by tile.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> kernel = ew.Infinite(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), (3,))
+    >>> kernel.block(ew.Inputs(jnp.ones((4, 3))), ew.Inputs(jnp.ones((2, 3)))).ntk.shape
+    (4, 2)
+    """
+
+    net: AbstractLayer
+    shape: tuple[int, ...] = eqx.field(static=True)
+    pairs: Pairs = eqx.field(static=True)
+    width: int | None = eqx.field(static=True)
+    parametrization: Parametrization = eqx.field(static=True)
+
+    def __init__(
+        self,
+        net: AbstractLayer,
+        shape: tuple[int, ...],
+        *,
+        pairs: Pairs = Pairs.ALL_SITES,
+        width: int | None = None,
+        parametrization: Parametrization | str = Parametrization.NTK,
+    ):
+        self.net = net
+        self.shape = tuple(shape)
+        self.pairs = pairs
+        self.width = width
+        self.parametrization = Parametrization(parametrization)
+        self.output()
+
+    def output(self) -> Signal:
+        """What comes out of the network; raises if it is not legal."""
+        return self.net.describe(self._input())
+
+    def _input(self) -> Signal:
+        return Signal(self.shape, width=self.width, parametrization=self.parametrization)
+
+    @property
+    def wanted(self) -> Demand:
+        """What is read of the network's output."""
+        return Demand(self.pairs if self.output().sites else Pairs.SAME_SITE, Pairs.NONE)
+
+    def block(self, x1: Inputs, x2: Inputs) -> Block:
+        demand = self.net.demand(self.wanted)
+        a, b = _zero_absent(x1), _zero_absent(x2)
+        cross = _cross_moments(a, b, demand.cross)
+        own1 = _own_moments(a, demand.own, lambda v: v[..., :, None])
+        own2 = _own_moments(b, demand.own, lambda v: v[..., None, :])
+        k = self._kernel(cross, own1, own2, (x1, lambda v: v[..., :, None]), (x2, lambda v: v[..., None, :]))
+        return self._read(step(self.net, k, self.wanted))
+
+    def diagonal(self, x: Inputs) -> Block:
+        demand = self.net.demand(self.wanted)
+        own = _own_moments(_zero_absent(x), max(demand.cross, demand.own), lambda v: v)
+        assert own is not None
+        own = replace(own, ntk=jnp.zeros_like(own.nngp))
+        k = self._kernel(own, None, None, (x, lambda v: v), (x, lambda v: v))
+        return self._read(step(self.net, k, self.wanted))
+
+    def site_shape(self) -> tuple[int, ...]:
+        return self.output().sites * (2 if self.pairs is Pairs.ALL_SITES else 1)
+
+    def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
+        steps = list(walk(self.net, self._input(), self.wanted))
+        return peak_bytes(steps, n1, n2, itemsize)
+
+    def _kernel(self, cross: Covariance, own1, own2, first, second) -> Kernel:
+        (x1, place1), (x2, place2) = first, second
+        mean = lambda inputs, place: place(jnp.moveaxis(jnp.mean(_zero_absent(inputs), -1), 0, -1))
+        mask = lambda inputs, place: None if inputs.mask is None else place(jnp.moveaxis(inputs.mask, 0, -1))
+        masks = [mask(x1, place1), mask(x2, place2)]
+        if any(m is not None for m in masks):  # a batch without a mask meets one with
+            masks = [_all_there(x, p) if m is None else m for m, (x, p) in zip(masks, (first, second), strict=True)]
+        return Kernel(
+            cross,
+            own1,
+            own2,
+            mean(x1, place1),
+            mean(x2, place2),
+            masks[0],
+            masks[1],
+            _trailing(x1.graph, place1),
+            _trailing(x2.graph, place2),
+            sites=self.shape[:-1],
+            channels=self.shape[-1],
+            width=self.width,
+            parametrization=self.parametrization,
+        )
+
+    def _read(self, k: Kernel) -> Block:
+        cross = k.cross.restrict(self.pairs, k.rank)
+        assert cross.ntk is not None
+        lead = cross.nngp.ndim - (1 if cross.same else 2)
+        front = lambda a: jnp.moveaxis(a, tuple(range(lead)), tuple(range(-lead, 0))) if lead else a
+        return Block(front(cross.nngp), front(cross.ntk))
+
+
+def _zero_absent(inputs: Inputs) -> Array:
+    return inputs.x if inputs.mask is None else jnp.where(inputs.mask[..., None], inputs.x, 0)
+
+
+def _all_there(inputs: Inputs, place) -> Array:
+    return place(jnp.ones((*inputs.x.shape[1:-1], len(inputs.x)), bool))
+
+
+def _trailing(graph: Graph | None, place) -> Graph | None:
+    """Graphs, like all that belongs to an example, carry the examples last."""
+    return jax.tree.map(lambda a: place(jnp.moveaxis(a, 0, -1)), graph)
+
+
+def _own_moments(x: Array, pairs: Pairs, place) -> Covariance | None:
+    """Second moments of each example with itself."""
+    if not pairs:
+        return None
+    if pairs is Pairs.ALL_SITES and x.ndim > 2:
+        flat = x.reshape(len(x), -1, x.shape[-1])
+        cov = jnp.einsum("iac,ibc->abi", flat, flat, precision=lax.Precision.HIGHEST)
+        cov = cov.reshape(*x.shape[1:-1], *x.shape[1:-1], len(x)) / x.shape[-1]
+    else:
+        wide = _widened(x)
+        cov = jnp.moveaxis(jnp.mean(wide * wide, -1), 0, -1).astype(x.dtype)
+    return Covariance(place(cov), None, pairs=pairs, same=True)
+
+
+def _widened(x: Array) -> Array:
+    """In float64 where JAX allows it."""
+    return x.astype(jax.dtypes.canonicalize_dtype(np.float64))
+
+
+def _cross_moments(x1: Array, x2: Array, pairs: Pairs) -> Covariance:
+    """Second moments of each example of one batch with each of the other."""
+    channels, sites = x1.shape[-1], x1.shape[1:-1]
+    if not sites:
+        return _cross_without_sites(x1, x2)
+    a, b = (x.reshape(len(x), math.prod(sites), channels) for x in (x1, x2))
+    rule = "iac,jbc->abij" if pairs is Pairs.ALL_SITES else "iac,jac->aij"
+    cov = jnp.einsum(rule, a, b, precision=lax.Precision.HIGHEST) / channels
+    lead = (*sites, *sites) if pairs is Pairs.ALL_SITES else sites
+    cov = cov.reshape(*lead, len(x1), len(x2))
+    return Covariance(cov, jnp.zeros_like(cov), pairs=pairs)
+
+
+def _cross_without_sites(x1: Array, x2: Array) -> Covariance:
+    """With the squared distances `minus` and `plus`.
+
+    In float32 they are sums of a rounded number and its rounding error; the errors of the products, which take a
+    multiplication in float64, are looked up only where some pair of examples is nearly parallel.
+    """
+    cov = _product(x1, x2)
+    own1, own2 = (jnp.mean(jnp.square(_widened(x)), -1) for x in (x1, x2))
+    high1, high2 = own1.astype(cov.dtype)[:, None], own2.astype(cov.dtype)[None, :]
+    away1, away2 = high1 - cov, high2 - cov  # exact for nearly parallel examples
+    near1, near2 = high1 + cov, high2 + cov  # exact for nearly antipodal ones
+    minus, plus = away1 + away2, near1 + near2
+    if _widened(cov).dtype != cov.dtype:
+        lost = lambda own, high: (own - _widened(high)).astype(cov.dtype)
+        low = lost(own1[:, None], high1) + lost(own2[None, :], high2)
+        parallel = jnp.minimum(minus, plus) < _NEARLY_PARALLEL * (high1 + high2)
+        parallel = parallel & ~jnp.eye(len(x1), dtype=bool) if x1 is x2 else parallel  # the engine knows the diagonal
+        exact = lambda: (_product(_widened(x1), _widened(x2)) - _widened(cov)).astype(cov.dtype)
+        rest = 2 * lax.cond(jnp.any(parallel), exact, lambda: jnp.zeros_like(cov))
+        minus, plus = minus + (low - rest), plus + (low + rest)
+    limits = (clamp(apart, 0.0, jnp.inf) for apart in (minus, plus))
+    return Covariance(cov, jnp.zeros_like(cov), *limits, pairs=Pairs.SAME_SITE)
+
+
+def _product(x1: Array, x2: Array) -> Array:
+    return jnp.matmul(x1, x2.T, precision=lax.Precision.HIGHEST) / x1.shape[-1]

@@ -1,0 +1,227 @@
+"""Which networks have a compiled path: the spatial part of a network, found statically and written as data."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..activations import AbstractActivation, AbstractTwoSlope
+from ..layers import (
+    AbstractLayer,
+    AvgPool,
+    Conv,
+    Dense,
+    Flatten,
+    GlobalAvgPool,
+    GlobalSumPool,
+    Identity,
+    Repeat,
+    Serial,
+    SumPool,
+)
+from ..layers._dense import RandomAffine
+from ..layers._pool import Pool
+from ..layers._window import Slide
+from ..signal import Parametrization, Signal
+from ._infinite import Infinite
+
+Slides = tuple[Slide, Slide]  # rows and columns; a sequence has one row
+_STILL = 1.0, 0.0, 0.0, 0.0  # an affine map that changes nothing
+_STRAIGHT = 1.0, 0.0  # an activation that changes nothing
+
+
+@dataclass(frozen=True)
+class Step:
+    """A window sum, an affine map and an activation.
+
+    - `affine`: `K' = a K + b` and `T' = a T + c K + d` of the window sums, as `(a, b, c, d)`.
+    - `slopes`: squares of the odd and of the even part of the activation (see `everwide.gaussian.two_slope`).
+    """
+
+    slides: Slides
+    affine: tuple[float, float, float, float] = _STILL
+    slopes: tuple[float, float] = _STRAIGHT
+
+    @property
+    def sites(self) -> tuple[int, int]:
+        """The grid after the step."""
+        return self.slides[0].out, self.slides[1].out
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """A pool between two segments."""
+
+    slides: Slides
+    pool: Pool
+
+    def matrix(self, axis: int) -> np.ndarray:
+        """`(windows, sites)`: the weight of each site in each window along one axis."""
+        found = self.slides[axis]
+        return np.asarray(self.pool.pooled(jnp.eye(found.size), (found,)))
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """The part of a network that has sites: segments of steps with pools between them, then all sites at once.
+
+    - `all_pairs`: every pair of sites is summed (global pooling), or each site with itself (flattening).
+    - `factor`: what the sums are multiplied by.
+    """
+
+    segments: tuple[tuple[Step, ...], ...]
+    poolings: tuple[Pooling, ...]
+    all_pairs: bool
+    factor: float
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of all segments."""
+        return tuple(step for segment in self.segments for step in segment)
+
+    def wraps(self, segment: int, axis: int) -> bool:
+        """Whether sites of a segment lie on a circle along an axis."""
+        return any(_leaves(step.slides[axis]) for step in self.segments[segment] if step.slides[axis].circular)
+
+
+@dataclass(frozen=True)
+class Match:
+    """A network in two parts: the trunk, and the layers after it with what they read."""
+
+    trunk: Trunk
+    tail: Serial
+    signal: Signal
+
+
+def match(kernel: Infinite) -> Match | None:
+    """The compiled form of a network, or `None` where it has none."""
+    signal = Signal(kernel.shape, width=kernel.width, parametrization=kernel.parametrization)
+    known = signal.parametrization in (Parametrization.NTK, Parametrization.STANDARD)
+    if len(signal.sites) not in (1, 2) or not known:
+        return None
+    todo, builder = [kernel.net], _Builder()
+    while todo:
+        layer, *todo = todo
+        if isinstance(layer, Serial):
+            todo = [*layer.layers, *todo]
+        elif isinstance(layer, Repeat):
+            todo = [*[layer.layer] * layer.times, *todo]
+        elif isinstance(layer, GlobalAvgPool | GlobalSumPool | Flatten):
+            return _ended(builder, layer, Serial(*todo), signal)
+        elif not builder.add(layer, signal):
+            return None
+        else:
+            signal = layer.describe(signal)
+    return None
+
+
+def _ended(builder: "_Builder", end: AbstractLayer, tail: Serial, signal: Signal) -> Match | None:
+    sites = math.prod(signal.sites)
+    flat = isinstance(end, Flatten)
+    factor = 1 / sites if flat else sites**-2.0 if isinstance(end, GlobalAvgPool) else 1.0
+    builder.close(signal.sites)
+    trunk = Trunk(tuple(builder.segments), tuple(builder.poolings), not flat, factor)
+    legal = all(_one_topology(trunk, i, axis) for i in range(len(trunk.segments)) for axis in range(2))
+    return Match(trunk, tail, end.describe(signal)) if legal and _forgets_means(tail) else None
+
+
+def _forgets_means(tail: AbstractLayer) -> bool:
+    """The compiled trunk does not know channel means; the first layer of the tail must not ask for them."""
+    if isinstance(tail, Serial):
+        return not tail.layers or _forgets_means(tail.layers[0])
+    if isinstance(tail, Repeat):
+        return _forgets_means(tail.layer)
+    return isinstance(tail, Dense | AbstractActivation)
+
+
+def _leaves(slide: Slide) -> bool:
+    """Whether the window reaches over the edges of its axis."""
+    return slide.low > 0 or (slide.out - 1) * slide.stride - slide.low + slide.reach > slide.size
+
+
+def _one_topology(trunk: Trunk, segment: int, axis: int) -> bool:
+    """On a circle every step must keep the circle; elsewhere none may have one."""
+    found = [step.slides[axis] for step in trunk.segments[segment]]
+    if not trunk.wraps(segment, axis):
+        return True
+    return all(s.out * s.stride == s.size and (s.circular or not _leaves(s)) and s.low >= 0 for s in found)
+
+
+class _Builder:
+    """Collects layers into steps, and steps into segments."""
+
+    def __init__(self):
+        self.segments: list[tuple[Step, ...]] = []
+        self.poolings: list[Pooling] = []
+        self._steps: list[Step] = []
+
+    def add(self, layer: AbstractLayer, signal: Signal) -> bool:
+        """Take one more layer; false if it is not of the kinds that are compiled."""
+        if isinstance(layer, Conv):
+            return self._affine(_grid(layer.geometry(signal.sites)), layer.affine, signal)
+        if isinstance(layer, Dense):
+            return self._affine(_still(signal.sites), layer.affine, signal)
+        if isinstance(layer, AbstractTwoSlope):
+            return self._activation(layer, signal)
+        if isinstance(layer, AvgPool | SumPool):
+            self.close(signal.sites)
+            self.poolings.append(Pooling(_grid(layer.pool.geometry(layer, signal.sites)), layer.pool))
+            return True
+        return isinstance(layer, Identity)
+
+    def close(self, sites: tuple[int, ...]) -> None:
+        """End a segment; it has one step at least."""
+        self.segments.append(tuple(self._steps) or (Step(_still(sites)),))
+        self._steps = []
+
+    def _affine(self, slides: Slides, affine: RandomAffine, signal: Signal) -> bool:
+        numbers = _affine_numbers(affine, math.prod(s.window for s in slides), signal)
+        if numbers is not None:
+            self._steps.append(Step(slides, numbers))
+        return numbers is not None
+
+    def _activation(self, layer: AbstractTwoSlope, signal: Signal) -> bool:
+        negative, positive = (_number(slope) for slope in layer.slopes())
+        if negative is None or positive is None:
+            return False
+        before = self._steps.pop() if self._steps else Step(_still(signal.sites))
+        assert before.slopes == _STRAIGHT  # an activation reads Gaussians: it never follows another
+        self._steps.append(replace(before, slopes=_squared_parts(negative, positive)))
+        return True
+
+
+def _squared_parts(negative: float, positive: float) -> tuple[float, float]:
+    return ((positive + negative) / 2) ** 2, ((positive - negative) / 2) ** 2
+
+
+def _grid(found: tuple[Slide, ...]) -> Slides:
+    return (Slide(1, 1, 1, 1, 0, 0), found[0]) if len(found) == 1 else (found[0], found[1])
+
+
+def _still(sites: tuple[int, ...]) -> Slides:
+    """A window of one site."""
+    return _grid(tuple(Slide(size, 1, 1, 1, 0, 0) for size in sites))
+
+
+def _number(value: Any) -> float | None:
+    """A hyperparameter that is known now, not under a transformation."""
+    try:
+        return float(value)
+    except TypeError:
+        return None
+
+
+def _affine_numbers(affine: RandomAffine, taps: int, signal: Signal) -> tuple[float, float, float, float] | None:
+    """`RandomAffine.propagate` as numbers that act on sums over the taps."""
+    w_std, b_std = _number(affine.w_std), _number(0.0 if affine.b_std is None else affine.b_std)
+    if w_std is None or b_std is None:
+        return None
+    gain, shift = w_std**2 / taps, b_std**2
+    if affine.frozen:
+        return gain, shift, 0.0, 0.0
+    if signal.parametrization is Parametrization.NTK:
+        return gain, shift, gain, shift
+    assert signal.channels is not None  # `open_width` has looked
+    return gain, shift, float(signal.channels), 0.0 if affine.b_std is None else 1.0

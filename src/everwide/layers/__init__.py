@@ -1,0 +1,32 @@
+"""Layers and the combinators that contain them. One class is both the finite network and its limit."""
+
+from ._attention import Mechanism as Mechanism
+from ._attention import Position as Position
+from ._attention import Scaling as Scaling
+from ._attention import SelfAttention as SelfAttention
+from ._base import AbstractLayer as AbstractLayer
+from ._combine import Identity as Identity
+from ._combine import Product as Product
+from ._combine import Repeat as Repeat
+from ._combine import Residual as Residual
+from ._combine import Serial as Serial
+from ._combine import Sum as Sum
+from ._concat import Concat as Concat
+from ._conv import Conv as Conv
+from ._conv import ConvLocal as ConvLocal
+from ._conv import ConvTranspose as ConvTranspose
+from ._dense import Dense as Dense
+from ._graph import Aggregate as Aggregate
+from ._norm import LayerNorm as LayerNorm
+from ._norm import RmsNorm as RmsNorm
+from ._pool import AvgPool as AvgPool
+from ._pool import Flatten as Flatten
+from ._pool import GlobalAvgPool as GlobalAvgPool
+from ._pool import GlobalSumPool as GlobalSumPool
+from ._pool import SumPool as SumPool
+from ._rescale import Dropout as Dropout
+from ._rescale import Scale as Scale
+from ._sites import Crop as Crop
+from ._sites import Index as Index
+from ._sites import Resize as Resize
+from ._sites import SiteMap as SiteMap

@@ -1,0 +1,318 @@
+"""Self-attention with infinitely many heads.
+
+Hron, Bahri, Sohl-Dickstein, Novak, "Infinite attention: NNGP and NTK for deep attention networks" (2020).
+"""
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float
+
+from ..kernel import Covariance, Example, Kernel, same_site
+from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
+from ._base import AbstractLayer, like, needs_sites, positive, squared
+from ._dense import Hyper, known_channels
+from ._scores import Scores, like_rank, nonlinear_scores, softmax_over
+
+
+class Mechanism(enum.StrEnum):
+    """What turns a score into a weight."""
+
+    SOFTMAX = "softmax"
+    IDENTITY = "identity"
+    RELU = "relu"
+    ABS = "abs"
+
+
+class Scaling(enum.StrEnum):
+    """Scores are divided by the number of key channels (queries then equal keys), or by its square root."""
+
+    LINEAR = "linear"
+    SQRT = "sqrt"
+
+
+class Position(eqx.Module):
+    """Random positional embeddings, added to the channels or (with `channels`) put beside them.
+
+    Two positions have the covariance `w_std^2 decay(sum_axis |p - q|^p_norm)`; `decay=None` makes them independent.
+    Keys and queries see them; with `values=True` the values do too.
+
+    >>> import everwide as ew
+    >>> layer = ew.SelfAttention(position=ew.Position(w_std=0.5))
+    """
+
+    w_std: Hyper = 1.0
+    decay: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
+    p_norm: float = eqx.field(static=True, default=2.0)
+    channels: int | None = eqx.field(static=True, default=None)
+    values: bool = eqx.field(static=True, default=False)
+
+    def covariance(self, sites: tuple[int, ...], dtype) -> Array:
+        """`(P, P)` between all positions, before `w_std`."""
+        places = jnp.stack(jnp.meshgrid(*(jnp.arange(s) for s in sites), indexing="ij"), -1).reshape(-1, len(sites))
+        if self.decay is None:
+            return jnp.eye(len(places), dtype=dtype)
+        steps = jnp.abs(places[:, None] - places[None, :]).astype(dtype)
+        return self.decay(jnp.sum(steps**self.p_norm, -1)).astype(dtype)
+
+    def weights(self, channels: int | None, array: Array) -> tuple[Array | float, Array | float]:
+        """Shares of the signal and of the embeddings in what keys and queries see."""
+        variance = squared(self.w_std, array)
+        if self.channels is None:
+            return 1.0, variance
+        assert channels is not None  # `describe` has looked
+        total = channels + self.channels
+        return channels / total, variance * (self.channels / total)
+
+
+class AttentionParams(eqx.Module):
+    """Weights of one attention layer; heads lead."""
+
+    query: Float[Array, "heads channels keys"]
+    key: Float[Array, "heads channels keys"]
+    value: Float[Array, "heads channels values"]
+    out: Float[Array, "heads values out"]
+    bias: Float[Array, " out"] | None
+    position: Float[Array, "places position_channels"] | None
+
+
+class SelfAttention(AbstractLayer):
+    """Every site looks at every other, through infinitely many heads.
+
+    - `mechanism`: softmax, identity, relu or abs of the scores. `scaling`: linear (`1/d`, queries equal keys) or sqrt.
+      Softmax with sqrt scaling has no known limit.
+    - `position`: positional embeddings. `causal`: a site sees only itself and those before it (in row-major order).
+    - `heads`, `key_width`, `value_width`, `width`: sizes of a finite sample; `None` takes the width of the network.
+
+    >>> import everwide as ew
+    >>> block = ew.Residual(ew.SelfAttention(causal=True))
+    >>> net = ew.Serial(ew.Dense(), block, ew.LayerNorm(), ew.Gelu(), ew.GlobalAvgPool(), ew.Dense(1))
+    """
+
+    width: int | None = eqx.field(static=True)
+    mechanism: Mechanism = eqx.field(static=True)
+    scaling: Scaling = eqx.field(static=True)
+    w_query_std: Hyper
+    w_key_std: Hyper
+    w_value_std: Hyper
+    w_out_std: Hyper
+    b_std: Hyper | None
+    position: Position | None
+    causal: bool = eqx.field(static=True)
+    frozen: bool = eqx.field(static=True)
+    heads: int | None = eqx.field(static=True)
+    key_width: int | None = eqx.field(static=True)
+    value_width: int | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        width: int | None = None,
+        *,
+        mechanism: Mechanism | str = Mechanism.SOFTMAX,
+        scaling: Scaling | str = Scaling.LINEAR,
+        w_query_std: Hyper = 1.0,
+        w_key_std: Hyper = 1.0,
+        w_value_std: Hyper = 1.0,
+        w_out_std: Hyper = 1.0,
+        b_std: Hyper | None = None,
+        position: Position | None = None,
+        causal: bool = False,
+        frozen: bool = False,
+        heads: int | None = None,
+        key_width: int | None = None,
+        value_width: int | None = None,
+    ):
+        self.width = width
+        self.mechanism = Mechanism(mechanism)
+        self.scaling = Scaling(scaling)
+        self.w_query_std, self.w_key_std = w_query_std, w_key_std
+        self.w_value_std, self.w_out_std, self.b_std = w_value_std, w_out_std, b_std
+        self.position = position
+        self.causal = causal
+        self.frozen = frozen
+        self.heads, self.key_width, self.value_width = heads, key_width, value_width
+
+    def describe(self, signal: Signal) -> Signal:
+        needs_sites(self, signal)
+        for field in ("w_query_std", "w_key_std", "w_value_std", "w_out_std", "b_std"):
+            positive(self, field, getattr(self, field))
+        if signal.parametrization is not Parametrization.NTK:
+            raise ArchitectureError("SelfAttention is known in the ntk parametrization only. Use parametrization='ntk'.")
+        if self.scaling is Scaling.SQRT and self.mechanism is Mechanism.SOFTMAX:
+            raise ArchitectureError(
+                "SelfAttention(mechanism='softmax', scaling='sqrt') has no known limit: the scores stay random. "
+                "Use scaling='linear', or the mechanism identity, relu or abs."
+            )
+        if self.position is not None and self.position.channels is not None and signal.channels is None:
+            raise ArchitectureError(
+                "SelfAttention with Position(channels=...) weighs the embeddings by the number of input channels, "
+                "which is open. Give the layer before it a width."
+            )
+        return signal.drawn(signal.sites, self.width)
+
+    def demand(self, wanted: Demand) -> Demand:
+        if self.scaling is Scaling.SQRT and self.mechanism is Mechanism.IDENTITY:
+            return wanted.all_sites()
+        return Demand(Pairs.ALL_SITES, Pairs.ALL_SITES)  # weights are read off each example's own covariance
+
+    def sample(self, key: Array, signal: Signal) -> AttentionParams:
+        channels, out = known_channels(self, signal), known_channels(self, self.describe(signal))
+        default = signal.width or out
+        heads, keys, values = (n or default for n in (self.heads, self.key_width, self.value_width))
+        names = ("query", "key", "value", "out", "bias", "position")
+        draw = {n: (lambda shape, k=k: jr.normal(k, shape)) for n, k in zip(names, jr.split(key, 6), strict=True)}
+        beside = 0 if self.position is None or self.position.channels is None else self.position.channels
+        seen = channels + beside
+        valued = seen if self.position is not None and self.position.values else channels
+        weight = draw["key"]((heads, seen, keys))
+        linear = self.scaling is Scaling.LINEAR
+        return AttentionParams(
+            query=weight if linear else draw["query"]((heads, seen, keys)),
+            key=weight,
+            value=draw["value"]((heads, valued, values)),
+            out=draw["out"]((heads, values, out)),
+            bias=None if self.b_std is None else draw["bias"]((out,)),
+            position=None if self.position is None else draw["position"]((math.prod(signal.sites), beside or channels)),
+        )
+
+    def forward(self, params: AttentionParams, example: Example) -> Example:
+        sites = example.x.shape[:-1]
+        x = example.x.reshape(-1, example.x.shape[-1])
+        mask = None if example.mask is None else example.mask.reshape(-1)
+        seen = self._with_positions(params, x, sites, mask)
+        plain = self.position is None or not self.position.values
+        key = params.key
+        query = key if self.scaling is Scaling.LINEAR else params.query
+        per_head = lambda a, w: jnp.einsum("pc,hcd->hpd", a, w) / math.sqrt(a.shape[-1])
+        queries, keys, values = per_head(seen, query), per_head(seen, key), per_head(x if plain else seen, params.value)
+        power = 1.0 if self.scaling is Scaling.LINEAR else 0.5
+        scores = jnp.einsum("hpd,hqd->hpq", queries, keys) / keys.shape[-1] ** power
+        weights = self._weigh(self._scale_scores(scores), self._allowed(len(x), mask), keys=-1)
+        heads = jnp.einsum("hpq,hqv->hpv", weights, values)
+        y = jnp.einsum("hpv,hvo->po", heads, params.out) / math.sqrt(heads.shape[0] * heads.shape[-1])
+        y = y * (like(self.w_value_std, y) * like(self.w_out_std, y))
+        y = y if params.bias is None else y + like(self.b_std, y) * params.bias
+        return example.with_values(y.reshape(*sites, -1))
+
+    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
+        flat = _flattened(k)
+        out = self._linear(flat) if self.scaling is Scaling.LINEAR else self._sqrt(flat)
+        return _unflattened(out, k).centred().with_channels(self.width).masked()
+
+    def _linear(self, k: Kernel) -> Kernel:
+        """Scores do not fluctuate: they are the own covariances, and gradients pass through the values alone."""
+        size = math.prod(k.sites)
+        weights = {}
+        for i, full, mask in ((1, k.full1, k.mask1), (2, k.full2, k.mask2)):
+            seen, _ = self._seen(k, full, i, i)
+            allowed = like_rank(self._allowed(size, mask), seen)
+            weights[i] = self._weigh(self._scale_scores(seen), allowed, keys=1)
+
+        def rule(c: Covariance, i: int, j: int) -> Covariance:
+            value, tangent = self._valued(k, c, i, j)
+            average = lambda a: jnp.einsum("pq...,qr...,sr...->ps...", weights[i], a, weights[j])
+            gain = self._gain(value)
+            nngp = gain * average(value)
+            ntk = None if tangent is None else gain * average(tangent) + self._trained(2 * nngp)
+            return self._biased(c, nngp, ntk)
+
+        return k.each_with(rule)
+
+    def _sqrt(self, k: Kernel) -> Kernel:
+        """Scores are Gaussian with covariance `seen(p, p') seen(q, q')`, and are trained."""
+        size = math.prod(k.sites)
+        allowed = {1: self._allowed(size, k.mask1), 2: self._allowed(size, k.mask2)}
+
+        def rule(c: Covariance, i: int, j: int) -> Covariance:
+            value, tangent = self._valued(k, c, i, j)
+            seen, seen_tangent = self._seen(k, c, i, j)
+            score2 = (like(self.w_query_std, value) * like(self.w_key_std, value)) ** 2
+            scores = Scores(seen, seen_tangent, value, tangent, allowed[i], allowed[j], score2, self.frozen)
+            if self.mechanism is Mechanism.IDENTITY:
+                nngp, ntk = scores.identity()
+            else:
+                full = {1: k.full1, 2: k.full2}
+                var1, var2 = (same_site(self._seen(k, full[n], n, n)[0], 1) for n in (i, j))
+                nngp, ntk = nonlinear_scores(scores, var1, var2, even=self.mechanism is Mechanism.ABS)
+            gain = self._gain(value)
+            ntk = None if ntk is None else gain * ntk + self._trained(2 * gain * nngp)
+            return self._biased(c, gain * nngp, ntk)
+
+        return k.each_with(rule)
+
+    def _gain(self, array: Array) -> Array | float:
+        return (like(self.w_value_std, array) * like(self.w_out_std, array)) ** 2
+
+    def _trained(self, added: Array) -> Array | float:
+        """What value and output weights add to the tangent kernel."""
+        return 0.0 if self.frozen else added
+
+    def _biased(self, c: Covariance, nngp: Array, ntk: Array | None) -> Covariance:
+        b2 = 0.0 if self.b_std is None else squared(self.b_std, nngp)
+        ntk = None if ntk is None else ntk + (0.0 if self.frozen else b2)
+        return replace(c, nngp=nngp + b2, ntk=ntk, minus=None, plus=None)
+
+    def _seen(self, k: Kernel, c: Covariance, i: int, j: int) -> tuple[Array, Array | None]:
+        """Second moments of what keys and queries see, with positional embeddings; embeddings are trained."""
+        if self.position is None:
+            return c.nngp, c.ntk
+        signal, embedding = self.position.weights(k.channels, c.nngp)
+        mask = {1: k.mask1, 2: k.mask2}
+        places = self.position.covariance(k.sites, c.nngp.dtype)
+        places = places.reshape(*places.shape, *(1,) * (c.nngp.ndim - 2))
+        left, right = mask[i], mask[j]
+        if left is not None and right is not None:
+            places = jnp.where(left[:, None] & right[None, :], places, 0)
+        learned = 0.0 if self.frozen else embedding * places
+        return signal * c.nngp + embedding * places, None if c.ntk is None else signal * c.ntk + learned
+
+    def _valued(self, k: Kernel, c: Covariance, i: int, j: int) -> tuple[Array, Array | None]:
+        """Second moments of what the values see."""
+        plain = self.position is None or not self.position.values
+        return (c.nngp, c.ntk) if plain else self._seen(k, c, i, j)
+
+    def _scale_scores(self, scores: Array) -> Array:
+        return scores * (like(self.w_query_std, scores) * like(self.w_key_std, scores))
+
+    def _allowed(self, size: int, mask: Array | None) -> Array:
+        """`(P, P, *examples)`: may site `p` look at site `q`?"""
+        allowed = jnp.tril(jnp.ones((size, size), bool)) if self.causal else jnp.ones((size, size), bool)
+        if mask is None:
+            return allowed
+        return allowed.reshape(size, size, *(1,) * (mask.ndim - 1)) & mask[None]
+
+    def _weigh(self, scores: Array, allowed: Array, *, keys: int) -> Array:
+        """Weights of all keys (axis `keys`) for each query."""
+        if self.mechanism is Mechanism.SOFTMAX:
+            return softmax_over(scores, allowed, keys)
+        shape = {Mechanism.IDENTITY: lambda s: s, Mechanism.RELU: jax.nn.relu, Mechanism.ABS: jnp.abs}
+        return jnp.where(allowed, shape[self.mechanism](scores), 0)
+
+    def _with_positions(
+        self, params: AttentionParams, x: Array, sites: tuple[int, ...], mask: Array | None
+    ) -> Array:
+        """What keys and queries see at finite width."""
+        if self.position is None or params.position is None:
+            return x
+        root = jnp.linalg.cholesky(self.position.covariance(sites, x.dtype) + 1e-6 * jnp.eye(len(x), dtype=x.dtype))
+        embedding = like(self.position.w_std, x) * (root @ params.position.astype(x.dtype))
+        embedding = embedding if mask is None else jnp.where(mask[:, None], embedding, 0)
+        return x + embedding if self.position.channels is None else jnp.concatenate([x, embedding], -1)
+
+
+def _flattened(k: Kernel) -> Kernel:
+    """All site axes as one; `sites` keeps their shape for the positions."""
+    size = math.prod(k.sites)
+    pairs = lambda a, _: a.reshape(size, size, *a.shape[2 * k.rank :])
+    return k.each(lambda c: c.map(pairs)).masks(lambda m: m.reshape(size, *m.shape[k.rank :]))
+
+
+def _unflattened(flat: Kernel, k: Kernel) -> Kernel:
+    pairs = lambda a, _: a.reshape(*k.sites, *k.sites, *a.shape[2:])
+    return replace(flat.each(lambda c: c.map(pairs)), mask1=k.mask1, mask2=k.mask2)

@@ -1,0 +1,332 @@
+"""Combinators: layers that contain layers."""
+
+from dataclasses import replace
+from functools import reduce
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array
+
+from ..kernel import Covariance, Example, Kernel, outer
+from ..signal import ArchitectureError, Demand, Signal
+from ._base import AbstractLayer, Params, name, step
+
+
+class Serial(AbstractLayer):
+    """Layers one after the other.
+
+    >>> import everwide as ew
+    >>> net = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(1))
+    """
+
+    layers: tuple[AbstractLayer, ...]
+
+    def __init__(self, *layers: AbstractLayer):
+        self.layers = layers
+
+    def describe(self, signal: Signal) -> Signal:
+        for i, layer in enumerate(self.layers):
+            signal = replace(layer.describe(signal.at(i)), path=signal.path)
+        return signal
+
+    def demand(self, wanted: Demand) -> Demand:
+        return self.demands(wanted)[0]
+
+    def demands(self, wanted: Demand) -> list[Demand]:
+        """What is read before each layer, and after the last."""
+        out = [wanted]
+        for layer in reversed(self.layers):
+            out.append(layer.demand(out[-1]))
+        return out[::-1]
+
+    def sample(self, key: Array, signal: Signal) -> Params:
+        params = []
+        for i, layer in enumerate(self.layers):
+            params.append(layer.sample(jr.fold_in(key, i), signal.at(i)))
+            signal = replace(layer.describe(signal.at(i)), path=signal.path)
+        return tuple(params)
+
+    def forward(self, params: Params, example: Example) -> Example:
+        for i, (p, layer) in enumerate(zip(params, self.layers, strict=True)):
+            example = replace(layer.forward(p, example.at(i)), key=example.key)
+        return example
+
+    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
+        for layer, after in zip(self.layers, self.demands(wanted)[1:], strict=True):
+            k = step(layer, k, after)
+        return k
+
+
+class Identity(AbstractLayer):
+    """The signal itself: the skip of a residual connection.
+
+    >>> import everwide as ew
+    >>> block = ew.Sum(ew.Identity(), ew.Serial(ew.Relu(), ew.Dense()))
+    """
+
+    def describe(self, signal: Signal) -> Signal:
+        return signal
+
+    def demand(self, wanted: Demand) -> Demand:
+        return wanted
+
+    def sample(self, key: Array, signal: Signal) -> Params:
+        return ()
+
+    def forward(self, params: Params, example: Example) -> Example:
+        return example
+
+    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
+        return k
+
+
+class AbstractBranches(AbstractLayer):
+    """Branches that read the same signal and are merged, channel by channel."""
+
+    branches: eqx.AbstractVar[tuple[AbstractLayer, ...]]
+
+    def describe_branches(self, signal: Signal) -> list[Signal]:
+        """What comes out of each branch; raises if two of them share randomness."""
+        if not self.branches:
+            raise ArchitectureError(f"{name(self)}() needs at least one branch.")
+        outs = [b.describe(signal.at(i)) for i, b in enumerate(self.branches)]
+        for i, a in enumerate(outs):
+            for j, b in enumerate(outs[:i]):
+                if a.sources & b.sources:
+                    raise ArchitectureError(
+                        f"Branches {j} and {i} of {name(self)} share randomness: the same draws (or the raw input) are "
+                        "visible in single channels of both, so the law of their combination is not known. End one of "
+                        "them with a Dense or Conv layer, or write one function of the signal with Elementwise."
+                    )
+        return [replace(o, path=signal.path) for o in outs]
+
+    def demand(self, wanted: Demand) -> Demand:
+        return reduce(Demand.join, (b.demand(wanted) for b in self.branches))
+
+    def sample(self, key: Array, signal: Signal) -> Params:
+        return tuple(b.sample(jr.fold_in(key, i), signal.at(i)) for i, b in enumerate(self.branches))
+
+    def run(self, params: Params, example: Example) -> list[Example]:
+        """Each branch at finite width."""
+        return [b.forward(p, example.at(i)) for i, (b, p) in enumerate(zip(self.branches, params, strict=True))]
+
+    def limits(self, k: Kernel, wanted: Demand) -> list[Kernel]:
+        """Each branch at infinite width, tracking exactly what is wanted."""
+        return [step(b, k, wanted).restrict(wanted) for b in self.branches]
+
+
+def _same_shapes(layer: AbstractLayer, outs: list[Signal]) -> None:
+    sites, channels = {o.sites for o in outs}, {o.channels for o in outs if o.channels is not None}
+    if len(sites) > 1 or len(channels) > 1:
+        shapes = ", ".join(str(o.shape) for o in outs)
+        raise ArchitectureError(
+            f"The branches of {name(layer)} must have one shape, got {shapes}. "
+            "Give their last layers the same width, and the same strides and padding."
+        )
+
+
+def joint_law(outs: list[Signal], *, gaussian: bool) -> Signal:
+    channels = next((o.channels for o in outs if o.channels is not None), None)
+    sources = frozenset[tuple[int, ...]]().union(*(o.sources for o in outs))
+    return replace(outs[0], shape=(*outs[0].sites, channels), gaussian=gaussian, sources=sources)
+
+
+class Sum(AbstractBranches):
+    """The sum of independent branches. `T = sum T_i`, and `K = sum K_i` plus the products of their channel means.
+
+    Any branch may be the raw input, non-Gaussian or normalized; two branches must not share randomness.
+
+    >>> import everwide as ew
+    >>> net = ew.Serial(ew.Dense(), ew.Sum(ew.Identity(), ew.Serial(ew.Relu(), ew.Dense())), ew.Relu(), ew.Dense(1))
+    """
+
+    branches: tuple[AbstractLayer, ...]
+
+    def __init__(self, *branches: AbstractLayer):
+        self.branches = branches
+
+    def describe(self, signal: Signal) -> Signal:
+        outs = self.describe_branches(signal)
+        _same_shapes(self, outs)
+        return joint_law(outs, gaussian=all(o.gaussian for o in outs))
+
+    def forward(self, params: Params, example: Example) -> Example:
+        outs = self.run(params, example)
+        return outs[0].with_values(reduce(jnp.add, (o.x for o in outs)))
+
+    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
+        return reduce(add_kernels, self.limits(k, wanted))
+
+
+def Residual(*layers: AbstractLayer) -> Sum:  # noqa: N802 - reads as a layer, like the others
+    """`x + layers(x)`.
+
+    >>> import everwide as ew
+    >>> net = ew.Serial(ew.Dense(), ew.Residual(ew.Relu(), ew.Dense()), ew.Relu(), ew.Dense(1))
+    """
+    return Sum(Identity(), Serial(*layers))
+
+
+def add_kernels(a: Kernel, b: Kernel) -> Kernel:
+    """Independent signals: only the products of their means are added to the second moments."""
+    means = {1: (a.mean1, b.mean1), 2: (a.mean2, b.mean2)}
+
+    def add(ca: Covariance, cb: Covariance, i: int, j: int) -> Covariance:
+        (ai, bi), (aj, bj) = means[i], means[j]
+        both = lambda p, q: None if p is None or q is None else p + q
+        ntk, nngp = both(ca.ntk, cb.ntk), ca.nngp + cb.nngp
+        minus, plus = _added_distances(a, ca, b, cb)
+        if ai is not None and aj is not None and bi is not None and bj is not None:
+            times = lambda m1, m2: outer(m1, m2, a.rank, ca.pairs, jnp.multiply)
+            nngp = nngp + times(ai, bj) + times(bi, aj)
+            minus = None if minus is None else minus + 2 * (ai - aj) * (bi - bj)
+            plus = None if plus is None else plus + 2 * (ai + aj) * (bi + bj)
+            minus, plus = (minus, plus) if plus is not None else (None, None)  # the sign is not known any more
+        return replace(ca, nngp=nngp, ntk=ntk, minus=minus, plus=plus)
+
+    own = lambda p, q, i: None if p is None or q is None else add(p, q, i, i)
+    return replace(
+        a,
+        cross=add(a.cross, b.cross, 1, 2),
+        own1=own(a.own1, b.own1, 1),
+        own2=own(a.own2, b.own2, 2),
+        mean1=added_means(a.mean1, b.mean1),
+        mean2=added_means(a.mean2, b.mean2),
+        channels=a.channels or b.channels,
+    )
+
+
+def added_means(p: Array | None, q: Array | None) -> Array | None:
+    return q if p is None else p if q is None else p + q
+
+
+def _added_distances(a: Kernel, ca: Covariance, b: Kernel, cb: Covariance) -> tuple[Array | None, Array | None]:
+    """`minus` and `plus` of a sum of independent, centred signals, where both are known."""
+    if ca.minus is None or cb.minus is None or a.own1 is None:
+        return None, None  # nobody will ask for the angle
+    if ca.plus is None and cb.plus is None:
+        return ca.minus + cb.minus, None
+    (minus_a, plus_a), (minus_b, plus_b) = ca.distances(a.var1 + a.var2), cb.distances(b.var1 + b.var2)
+    assert minus_a is not None and minus_b is not None and plus_a is not None and plus_b is not None
+    return minus_a + minus_b, plus_a + plus_b
+
+
+class Product(AbstractBranches):
+    """The product of independent branches, element by element (gating).
+
+    `K = prod K_i`, `T = sum_i T_i prod_{j != i} K_j`.
+
+    >>> import everwide as ew
+    >>> gate = ew.Product(ew.Serial(ew.Dense(), ew.Erf()), ew.Dense())
+    """
+
+    branches: tuple[AbstractLayer, ...]
+
+    def __init__(self, *branches: AbstractLayer):
+        self.branches = branches
+
+    def describe(self, signal: Signal) -> Signal:
+        outs = self.describe_branches(signal)
+        _same_shapes(self, outs)
+        return joint_law(outs, gaussian=len(outs) == 1 and outs[0].gaussian)
+
+    def forward(self, params: Params, example: Example) -> Example:
+        outs = self.run(params, example)
+        return outs[0].with_values(reduce(jnp.multiply, (o.x for o in outs)))
+
+    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
+        return reduce(_multiply, self.limits(k, wanted))
+
+
+def _multiply(a: Kernel, b: Kernel) -> Kernel:
+    def multiply(ca: Covariance, cb: Covariance) -> Covariance:
+        ntk = None if ca.ntk is None or cb.ntk is None else ca.ntk * cb.nngp + ca.nngp * cb.ntk
+        return replace(ca, nngp=ca.nngp * cb.nngp, ntk=ntk, minus=None, plus=None)
+
+    own = lambda p, q: None if p is None or q is None else multiply(p, q)
+    mean = lambda p, q: None if p is None or q is None else p * q
+    return replace(
+        a,
+        cross=multiply(a.cross, b.cross),
+        own1=own(a.own1, b.own1),
+        own2=own(a.own2, b.own2),
+        mean1=mean(a.mean1, b.mean1),
+        mean2=mean(a.mean2, b.mean2),
+        channels=a.channels or b.channels,
+    )
+
+
+class Repeat(AbstractLayer):
+    """A layer that keeps its shape, `times` over with fresh weights each time; compiles once for any depth.
+
+    >>> import everwide as ew
+    >>> deep = ew.Repeat(ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu()), 100)
+    """
+
+    layer: AbstractLayer
+    times: int = eqx.field(static=True)
+
+    def __init__(self, layer: AbstractLayer, times: int):
+        if times < 1:
+            raise ArchitectureError(f"Repeat(times={times}): expected at least 1. Leave the layer out instead.")
+        self.layer = layer
+        self.times = times
+
+    def describe(self, signal: Signal) -> Signal:
+        path = signal.path
+        first = self.layer.describe(signal.at(0))
+        if self.times == 1:
+            return replace(first, path=path)
+        again = self.layer.describe(replace(first, path=(*path, 1)))
+        facts = lambda s: (s.shape, s.gaussian)
+        if facts(again) != facts(first):
+            raise ArchitectureError(
+                f"Repeat needs a layer whose output can be its input, but {name(self.layer)} maps {signal.shape} to "
+                f"{first.shape} and then to {again.shape}. Take the layers that change shape or law out of it."
+            )
+        return replace(again, path=path)
+
+    def demand(self, wanted: Demand) -> Demand:
+        return self.demand_inside(wanted) if self.times == 1 else self.layer.demand(self.demand_inside(wanted))
+
+    def demand_inside(self, wanted: Demand) -> Demand:
+        """One demand that holds after every repetition but the last."""
+        inside = self.layer.demand(wanted)
+        return inside if self.times == 1 else wanted.join(inside).join(self.layer.demand(wanted.join(inside)))
+
+    def sample(self, key: Array, signal: Signal) -> Params:
+        first = self.layer.sample(jr.fold_in(key, 0), signal.at(0))
+        if self.times == 1:
+            return first, ()
+        inner = replace(self.layer.describe(signal.at(0)), path=(*signal.path, 1))
+        keys = jax.vmap(lambda i: jr.fold_in(key, i))(jnp.arange(1, self.times))
+        return first, jax.vmap(lambda k: self.layer.sample(k, inner))(keys)
+
+    def forward(self, params: Params, example: Example) -> Example:
+        first, rest = params
+        out = self.layer.forward(first, example.at(0))
+        out = replace(out, key=example.key)
+        if self.times == 1:
+            return out
+
+        def body(e: Example, numbered: tuple[Array, Params]) -> tuple[Example, None]:
+            i, p = numbered
+            keyed = e if e.key is None else replace(e, key=jr.fold_in(e.key, i))
+            return replace(self.layer.forward(p, keyed), key=e.key), None
+
+        return jax.lax.scan(body, out, (jnp.arange(1, self.times), rest))[0]
+
+    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
+        if self.times == 1:
+            return step(self.layer, k, wanted)
+        inside = self.demand_inside(wanted)
+        again = lambda k: step(self.layer, k, inside).restrict(inside)
+        k = again(again(k)) if self.times > 2 else again(k)  # by now shapes, laws and what is tracked have settled
+        rest = self.times - (3 if self.times > 2 else 2)
+        if rest:
+            k = jax.lax.scan(lambda k, _: (again(k), None), k, None, length=rest)[0]
+        return step(self.layer, k, wanted)
+
+

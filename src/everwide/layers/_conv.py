@@ -1,0 +1,278 @@
+"""Convolutions: shared, transposed and unshared weights."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from ..kernel import Example, Kernel
+from ..signal import Demand, Pairs, Signal
+from ._base import AbstractLayer, name, needs_sites
+from ._dense import Affine, Hyper, RandomAffine, known_channels, open_width
+from ._window import (
+    Padding,
+    Slide,
+    centre_of_window,
+    checked_padding,
+    padded,
+    per_axis,
+    slides,
+    transposed_slides,
+    window_sum,
+)
+
+
+def window_mean(rank: int, found: Sequence[Slide]) -> Callable[[Array, Pairs], Array]:
+    """Average second moments over the taps of a filter: both sites of a pair move together."""
+    taps = math.prod(s.window for s in found)
+
+    def mean(cov: Array, pairs: Pairs) -> Array:
+        for axis, slide in enumerate(found):
+            axes = (axis, rank + axis) if pairs is Pairs.ALL_SITES else (axis,)
+            cov = window_sum(cov, axes, slide)
+        return cov / taps
+
+    return mean
+
+
+def convolved(k: Kernel, affine: RandomAffine, found: Sequence[Slide], width: int | None) -> Kernel:
+    """The limit of a random convolution with the given geometry."""
+    fan_in = None if k.channels is None else k.channels * math.prod(s.window for s in found)
+    k = affine.propagate(k, window_mean(k.rank, found), fan_in)
+    k = replace(k.masks(lambda m: centre_of_window(m, found)), sites=tuple(s.out for s in found))
+    return k.with_channels(width).masked()
+
+
+def correlate(x: Array, weight: Array, found: Sequence[Slide]) -> Array:
+    """`(*sites, in)` with a filter `(*window, in, out)`; all padding is explicit, so that both widths agree."""
+    circular = any(s.circular for s in found)
+    for axis, slide in enumerate(found):
+        x = padded(x, (axis,), slide) if circular else x
+    letters = "XYZ"[: len(found)]
+    out = lax.conv_general_dilated(
+        x[None],
+        weight,
+        window_strides=[s.stride for s in found],
+        padding=[(0, 0) if circular else (s.low, s.high) for s in found],
+        lhs_dilation=[1 if circular else s.spread for s in found],
+        rhs_dilation=[s.dilation for s in found],
+        dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
+    )
+    return out[0]
+
+
+def after_window(example: Example, x: Array, found: Sequence[Slide]) -> Example:
+    """The example at the positions of a window."""
+    mask = None if example.mask is None else centre_of_window(example.mask, found)
+    return replace(example, mask=mask).with_values(x)
+
+
+class Conv(AbstractLayer):
+    """A convolution over 1 to 3 site axes with random weights shared by all positions.
+
+    - `window`: filter size for each site axis. `strides`, `dilation`: a number, or one for each axis.
+    - `padding`: `"SAME"`, `"VALID"`, `"CIRCULAR"`, or pairs `(low, high)`.
+    - `width`, `w_std`, `b_std`, `frozen`: as in `Dense`.
+
+    >>> import everwide as ew
+    >>> net = ew.Serial(ew.Conv((3, 3), w_std=2**0.5), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(10))
+    """
+
+    window: tuple[int, ...] = eqx.field(static=True)
+    width: int | None = eqx.field(static=True)
+    strides: tuple[int, ...] = eqx.field(static=True)
+    dilation: tuple[int, ...] = eqx.field(static=True)
+    padding: Padding = eqx.field(static=True)
+    affine: RandomAffine
+
+    def __init__(
+        self,
+        window: Sequence[int],
+        *,
+        width: int | None = None,
+        strides: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        padding: str | Sequence[Sequence[int]] = "SAME",
+        w_std: Hyper = 1.0,
+        b_std: Hyper | None = None,
+        frozen: bool = False,
+    ):
+        axes = len(window)
+        self.window = per_axis("Conv", "window", window, axes)
+        self.width = width
+        self.strides = per_axis("Conv", "strides", strides, axes)
+        self.dilation = per_axis("Conv", "dilation", dilation, axes)
+        self.padding = checked_padding("Conv", padding, axes)
+        self.affine = RandomAffine(w_std, b_std, frozen)
+
+    def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
+        """How the window moves over these sites."""
+        return slides(name(self), sites, self.window, self.strides, self.dilation, self.padding)
+
+    def describe(self, signal: Signal) -> Signal:
+        self.affine.check(self)
+        needs_sites(self, signal, len(self.window))
+        open_width(self, signal)
+        return signal.drawn(tuple(s.out for s in self.geometry(signal.sites)), self.width)
+
+    def demand(self, wanted: Demand) -> Demand:
+        return wanted  # both sites of a pair move together, so the same site stays the same
+
+    def sample(self, key: Array, signal: Signal) -> Affine:
+        fan_in, out = known_channels(self, signal), known_channels(self, self.describe(signal))
+        return self.affine.draw(key, (*self.window, fan_in, out), (out,), signal)
+
+    def forward(self, params: Affine, example: Example) -> Example:
+        found = self.geometry(example.x.shape[:-1])
+        product = correlate(example.x, params.weight, found)
+        return after_window(example, self.affine.scaled(params, product, math.prod(params.weight.shape[:-1])), found)
+
+    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
+        return convolved(k, self.affine, self.geometry(k.sites), self.width)
+
+
+class ConvTranspose(AbstractLayer):
+    """A transposed (fractionally strided) convolution: upsamples by `strides`.
+
+    Output sizes and padding as in `jax.lax.conv_transpose`; `"CIRCULAR"` gives `size * stride` sites on a circle.
+
+    >>> import everwide as ew
+    >>> net = ew.Serial(ew.ConvTranspose((3, 3), strides=2), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
+    """
+
+    window: tuple[int, ...] = eqx.field(static=True)
+    width: int | None = eqx.field(static=True)
+    strides: tuple[int, ...] = eqx.field(static=True)
+    padding: Padding = eqx.field(static=True)
+    affine: RandomAffine
+
+    def __init__(
+        self,
+        window: Sequence[int],
+        *,
+        width: int | None = None,
+        strides: int | Sequence[int] = 1,
+        padding: str | Sequence[Sequence[int]] = "SAME",
+        w_std: Hyper = 1.0,
+        b_std: Hyper | None = None,
+        frozen: bool = False,
+    ):
+        axes = len(window)
+        self.window = per_axis("ConvTranspose", "window", window, axes)
+        self.width = width
+        self.strides = per_axis("ConvTranspose", "strides", strides, axes)
+        self.padding = checked_padding("ConvTranspose", padding, axes)
+        self.affine = RandomAffine(w_std, b_std, frozen)
+
+    def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
+        """How the window moves over these sites, spread by the strides."""
+        return transposed_slides(sites, self.window, self.strides, self.padding)
+
+    def describe(self, signal: Signal) -> Signal:
+        self.affine.check(self)
+        needs_sites(self, signal, len(self.window))
+        open_width(self, signal)
+        return signal.drawn(tuple(s.out for s in self.geometry(signal.sites)), self.width)
+
+    def demand(self, wanted: Demand) -> Demand:
+        return wanted
+
+    def sample(self, key: Array, signal: Signal) -> Affine:
+        fan_in, out = known_channels(self, signal), known_channels(self, self.describe(signal))
+        return self.affine.draw(key, (*self.window, fan_in, out), (out,), signal)
+
+    def forward(self, params: Affine, example: Example) -> Example:
+        found = self.geometry(example.x.shape[:-1])
+        product = correlate(example.x, params.weight, found)
+        return after_window(example, self.affine.scaled(params, product, math.prod(params.weight.shape[:-1])), found)
+
+    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
+        return convolved(k, self.affine, self.geometry(k.sites), self.width)
+
+
+class ConvLocal(AbstractLayer):
+    """A convolution whose weights and biases are not shared: every position has its own (locally connected).
+
+    Arguments as in `Conv`, without dilation. Different positions become independent.
+
+    >>> import everwide as ew
+    >>> net = ew.Serial(ew.ConvLocal((3,)), ew.Relu(), ew.Flatten(), ew.Dense(1))
+    """
+
+    window: tuple[int, ...] = eqx.field(static=True)
+    width: int | None = eqx.field(static=True)
+    strides: tuple[int, ...] = eqx.field(static=True)
+    padding: Padding = eqx.field(static=True)
+    affine: RandomAffine
+
+    def __init__(
+        self,
+        window: Sequence[int],
+        *,
+        width: int | None = None,
+        strides: int | Sequence[int] = 1,
+        padding: str | Sequence[Sequence[int]] = "SAME",
+        w_std: Hyper = 1.0,
+        b_std: Hyper | None = None,
+        frozen: bool = False,
+    ):
+        axes = len(window)
+        self.window = per_axis("ConvLocal", "window", window, axes)
+        self.width = width
+        self.strides = per_axis("ConvLocal", "strides", strides, axes)
+        self.padding = checked_padding("ConvLocal", padding, axes)
+        self.affine = RandomAffine(w_std, b_std, frozen)
+
+    def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
+        """How the window moves over these sites."""
+        return slides(name(self), sites, self.window, self.strides, (1,) * len(sites), self.padding)
+
+    def describe(self, signal: Signal) -> Signal:
+        self.affine.check(self)
+        needs_sites(self, signal, len(self.window))
+        open_width(self, signal)
+        return signal.drawn(tuple(s.out for s in self.geometry(signal.sites)), self.width)
+
+    def demand(self, wanted: Demand) -> Demand:
+        return wanted.same_site()  # other pairs are zero, whatever came in
+
+    def sample(self, key: Array, signal: Signal) -> Affine:
+        out = self.describe(signal)
+        fan_in, width = known_channels(self, signal), known_channels(self, out)
+        taps = math.prod(self.window) * fan_in
+        drawn = self.affine.draw(key, (taps, math.prod(out.sites) * width), (*out.sites, width), signal)
+        return replace(drawn, weight=drawn.weight.reshape(taps, *out.sites, width))
+
+    def forward(self, params: Affine, example: Example) -> Example:
+        found = self.geometry(example.x.shape[:-1])
+        fan_in = params.weight.shape[0]
+        patches = correlate(example.x, _patch_filter(self.window, example.x), found)
+        product = jnp.einsum("...f,f...o->...o", patches, params.weight)
+        return after_window(example, self.affine.scaled(params, product, fan_in), found)
+
+    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
+        k = convolved(k, self.affine, self.geometry(k.sites), self.width)
+        spread = lambda c, pairs: c.map(lambda a, _: on_diagonal(a, k.rank)) if pairs is Pairs.ALL_SITES else c
+        own = lambda c: None if c is None else replace(spread(c, wanted.own), pairs=wanted.own)
+        cross = max(wanted.cross, wanted.own) if k.cross.same else wanted.cross
+        cross_cov = replace(spread(k.cross, cross), pairs=cross)
+        return replace(k, cross=cross_cov, own1=own(k.own1), own2=own(k.own2))
+
+
+def _patch_filter(window: tuple[int, ...], x: Array) -> Array:
+    """A filter that copies each tap of each channel to an output channel of its own."""
+    fan_in = math.prod(window) * x.shape[-1]
+    return jnp.eye(fan_in, dtype=x.dtype).reshape(*window, x.shape[-1], fan_in)
+
+
+def on_diagonal(variances: Array, rank: int) -> Array:
+    """`(*sites, *examples) -> (*sites, *sites, *examples)`, zero between different sites."""
+    sites, trailing = variances.shape[:rank], variances.shape[rank:]
+    size = math.prod(sites)
+    flat = variances.reshape(size, *trailing)
+    eye = jnp.eye(size, dtype=bool).reshape(size, size, *(1,) * len(trailing))
+    return jnp.where(eye, flat[:, None], 0).reshape(*sites, *sites, *trailing)

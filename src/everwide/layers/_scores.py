@@ -1,0 +1,87 @@
+"""Attention weights, and what becomes of random scores under them."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from ..gaussian import GaussianPair, two_slope
+
+
+def softmax_over(scores: Array, allowed: Array, axis: int) -> Array:
+    """Softmax over what is allowed; zero where nothing is."""
+    top = jnp.max(jnp.where(allowed, scores, -jnp.inf), axis, keepdims=True)
+    top = lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
+    raised = jnp.where(allowed, jnp.exp(jnp.where(allowed, scores - top, 0)), 0)
+    return raised / jnp.maximum(jnp.sum(raised, axis, keepdims=True), jnp.finfo(scores.dtype).tiny)
+
+
+class Scores(NamedTuple):
+    """Random scores `s[p, q]` with covariance `score2 seen[p, p'] seen[q, q']`, and the values they weigh.
+
+    All arrays are `(P, P, *examples)`; tangent kernels may be missing.
+    """
+
+    seen: Array
+    seen_tangent: Array | None
+    value: Array
+    tangent: Array | None
+    allowed1: Array
+    allowed2: Array
+    score2: Array | float
+    frozen: bool
+
+    def identity(self) -> tuple[Array, Array | None]:
+        """`E[sum_{q q'} s[p, q] s'[p', q'] v[q] v'[q']]`, and its tangent kernel before the value weights' own part."""
+        reach = lambda a: self.score2 * _over_keys(a, self.allowed1, self.allowed2)
+        total = reach(self.seen * self.value)
+        if self.tangent is None or self.seen_tangent is None:
+            return self.seen * total, None
+        trained = 0.0 if self.frozen else 2 * self.seen
+        along = reach(self.seen * self.tangent) + reach(self.seen_tangent * self.value)
+        return self.seen * total, self.seen * along + (self.seen_tangent + trained) * total
+
+
+def _over_keys(a: Array, allowed1: Array, allowed2: Array) -> Array:
+    """`out[p, p'] = sum_{q, q'} allowed1[p, q] a[q, q'] allowed2[p', q']`."""
+    one, two = (like_rank(m.astype(a.dtype), a) for m in (allowed1, allowed2))
+    return jnp.einsum("pq...,qr...,sr...->ps...", one, a, two)
+
+
+def like_rank(mask: Array, a: Array) -> Array:
+    """Trailing axes of size one, up to the rank of `a`."""
+    return mask.reshape(*mask.shape, *(1,) * (a.ndim - mask.ndim))
+
+
+def nonlinear_scores(s: Scores, var1: Array, var2: Array, *, even: bool) -> tuple[Array, Array | None]:
+    """As `Scores.identity` for ReLU (`even=False`) or absolute value (`even=True`) of each score.
+
+    Walks over the pairs of keys `(q, q')`, so memory stays a constant times the tile. `var1`, `var2` are the variances
+    `seen[p, p]` of both sides, `(P, *examples)`.
+    """
+    size = s.seen.shape[0]
+    slopes = (-1.0, 1.0) if even else (0.0, 1.0)
+    allowed1, allowed2 = (like_rank(m, s.seen) for m in (s.allowed1, s.allowed2))
+
+    def add(total: tuple[Array, Array], at: Array) -> tuple[tuple[Array, Array], None]:
+        q, r = at // size, at % size
+        pick = lambda a: a[q, r]
+        pair = GaussianPair(
+            s.score2 * (var1 * var1[q])[:, None], s.score2 * s.seen * pick(s.seen), s.score2 * (var2 * var2[r])[None, :]
+        )
+        dual = two_slope(pair, *slopes)
+        seen = allowed1[:, q][:, None] & allowed2[:, r][None, :]
+        keep = lambda a: jnp.where(seen, a, 0)
+        nngp = total[0] + keep(dual.moment * pick(s.value))
+        if s.tangent is None or s.seen_tangent is None:
+            return (nngp, total[1]), None
+        trained = 0.0 if s.frozen else 2 * s.seen * pick(s.seen)
+        scores = s.score2 * (s.seen * pick(s.seen_tangent) + s.seen_tangent * pick(s.seen) + trained)
+        ntk = total[1] + keep(dual.moment * pick(s.tangent) + dual.slope * scores * pick(s.value))
+        return (nngp, ntk), None
+
+    start = (jnp.zeros_like(s.seen), jnp.zeros_like(s.seen))
+    nngp, ntk = lax.scan(jax.checkpoint(add), start, jnp.arange(size * size))[0]
+    return nngp, None if s.tangent is None else ntk

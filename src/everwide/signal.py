@@ -1,0 +1,113 @@
+"""Static facts about a network: what flows between two layers, known before any array exists."""
+
+import enum
+from dataclasses import dataclass, replace
+
+
+class ArchitectureError(ValueError):
+    """The network is not legal, or its infinite-width limit is not known.
+
+    >>> import everwide as ew
+    >>> ew.explain(ew.Relu(), (3,))
+    Traceback (most recent call last):
+        ...
+    everwide.signal.ArchitectureError: Relu needs a Gaussian signal, but its input is not: it is the raw input, the \
+output of a nonlinearity, or mixes channels of different laws. Put a Dense or Conv layer before it.
+    """
+
+
+class Parametrization(enum.StrEnum):
+    """How the variance of a weight is split between its initial value and a constant factor.
+
+    >>> import everwide as ew
+    >>> ew.Parametrization("standard")
+    <Parametrization.STANDARD: 'standard'>
+    """
+
+    NTK = "ntk"
+    STANDARD = "standard"
+
+
+class Pairs(enum.IntEnum):
+    """Which pairs of sites (pixels, tokens, nodes) a covariance covers.
+
+    >>> import everwide as ew
+    >>> kernel = ew.Infinite(ew.Conv((3,)), (8, 2), pairs=ew.Pairs.SAME_SITE)
+    """
+
+    NONE = 0
+    SAME_SITE = 1
+    ALL_SITES = 2
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Pairs of sites that somebody will read.
+
+    `cross` is between two different examples, `own` is of an example with itself.
+    """
+
+    cross: Pairs
+    own: Pairs
+
+    def all_sites(self) -> "Demand":
+        """What a layer must read that mixes every site into every other."""
+        return Demand(Pairs.ALL_SITES, Pairs.ALL_SITES if self.own else Pairs.NONE)
+
+    def same_site(self) -> "Demand":
+        """What a layer must read whose weights are independent across sites."""
+        return Demand(Pairs.SAME_SITE, Pairs.SAME_SITE if self.own else Pairs.NONE)
+
+    def with_variances(self) -> "Demand":
+        """The same, and each example's own variance at every site."""
+        return Demand(self.cross, max(self.own, Pairs.SAME_SITE))
+
+    def join(self, other: "Demand") -> "Demand":
+        """What satisfies both."""
+        return Demand(max(self.cross, other.cross), max(self.own, other.own))
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Static facts about the value between two layers.
+
+    - `shape`: `(*sites, channels)`; channels are `None` where the width is left open.
+    - `gaussian`: channels are independent, centred, identically distributed Gaussians.
+    - `sources`: the random layers (and the input) whose draws are still visible in single channels.
+      Two signals with no source in common are independent, channel by channel.
+    - `path`: the place in the network; a random layer uses it as its name in `sources`.
+    - `width`: the channels of layers that leave them open; `parametrization`: of the whole network.
+    """
+
+    shape: tuple[int | None, ...]
+    gaussian: bool = False
+    sources: frozenset[tuple[int, ...]] = frozenset({(-1,)})
+    path: tuple[int, ...] = ()
+    width: int | None = None
+    parametrization: Parametrization = Parametrization.NTK
+
+    @property
+    def sites(self) -> tuple[int, ...]:
+        """Sizes of the site axes."""
+        return tuple(s for s in self.shape[:-1] if s is not None)
+
+    @property
+    def channels(self) -> int | None:
+        """Number of channels, `None` where it is left open."""
+        return self.shape[-1]
+
+    def reshaped(self, sites: tuple[int, ...], channels: int | None) -> "Signal":
+        """The same law on other sites and channels."""
+        return replace(self, shape=(*sites, channels))
+
+    def mixed(self, sites: tuple[int, ...], channels: int | None) -> "Signal":
+        """Channels that are no longer independent, identically distributed Gaussians."""
+        return replace(self, shape=(*sites, channels), gaussian=False)
+
+    def drawn(self, sites: tuple[int, ...], channels: int | None) -> "Signal":
+        """The output of fresh random weights: Gaussian, and independent of all that came before."""
+        return replace(self, shape=(*sites, channels or self.width), gaussian=True, sources=frozenset({self.path}))
+
+    def at(self, *step: int) -> "Signal":
+        """The same value, seen from a place deeper in the network."""
+        return replace(self, path=(*self.path, *step))

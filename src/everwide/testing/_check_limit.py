@@ -1,0 +1,157 @@
+"""Properties that the limit of a layer must have by itself."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..kernel import Block, Inputs
+from ..kernels import Infinite
+from ..layers import AbstractLayer
+from ..signal import Pairs, Parametrization
+from ._compile import quick_jit
+from ._faults import ConformanceError, require, require_equal
+from ._tolerances import Exact, cancelling_for, derivative_for, exact_for
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A network and the facts that its limit may depend on."""
+
+    net: AbstractLayer
+    shape: tuple[int, ...]
+    parametrization: Parametrization = Parametrization.NTK
+    width: int = 1  # read in the standard parametrization only
+
+    def kernel(self, net: AbstractLayer | None = None, pairs: Pairs = Pairs.ALL_SITES) -> Infinite:
+        """The kernel function; a width is fixed only where the limit depends on it."""
+        width = self.width if self.parametrization is Parametrization.STANDARD else None
+        return Infinite(
+            self.net if net is None else net,
+            self.shape,
+            pairs=pairs,
+            width=width,
+            parametrization=self.parametrization,
+        )
+
+    def compute(self, inputs: Inputs) -> "Computed":
+        """Everything about a batch and itself, in one compilation."""
+        return quick_jit(self._compute)(inputs)
+
+    def _compute(self, inputs: Inputs) -> "Computed":
+        kernel, same = self.kernel(), self.kernel(pairs=Pairs.SAME_SITE)
+        few = same.block(inputs, inputs) if kernel.output().sites else None
+        return Computed(kernel.block(inputs, inputs), kernel.diagonal(inputs), few)
+
+
+class Computed(NamedTuple):
+    """Kernels of a batch with itself; `few` tracks the same site only, where the network leaves sites."""
+
+    block: Block
+    diagonal: Block
+    few: Block | None
+
+    def kernels(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both kernels, `(n, n, *sites, *sites)`, in float64; an example with itself is one pass of the network."""
+        out = []
+        for matrix, exact in ((self.block.nngp, self.diagonal.nngp), (self.block.ntk, self.diagonal.ntk)):
+            filled = np.array(matrix, np.float64)
+            filled[np.arange(len(filled)), np.arange(len(filled))] = np.asarray(exact)
+            out.append(filled)
+        return out[0], out[1]
+
+
+def check_limit(layer: AbstractLayer, limit: Limit, inputs: Inputs, *, noisy: bool = False) -> Computed:
+    """Raise `ConformanceError` unless the kernels of a network are what kernels must be; returns them.
+
+    `noisy`: two passes of one example differ, so that its own kernel is larger than that of a twin.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> from everwide.testing import Limit, check_limit
+    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense())
+    >>> found = check_limit(net, Limit(net, (2,)), ew.Inputs(jnp.eye(2)[jnp.array([0, 1, 1])]))
+    """
+    tolerance, cancelling = exact_for(inputs.x.dtype), cancelling_for(inputs.x.dtype)
+    run = quick_jit(limit._compute)
+    found = run(inputs)
+    block = Block(_flat(found.block.nngp), _flat(found.block.ntk))
+    _equal(layer, "block(x1, x2) is block(x2, x1) transposed", block, Block(block.nngp.T, block.ntk.T), tolerance)
+    _positive(layer, found, cancelling)
+    if found.few is not None:
+        _tracked(layer, found.few, found.block, cancelling)
+    if not noisy:
+        own = np.arange(len(inputs.x))
+        twins = Block(found.block.nngp[own, own], found.block.ntk[own, own])
+        _equal(layer, "diagonal is block of twins", twins, found.diagonal, cancelling)
+    if inputs.mask is not None:
+        full, bare = replace(inputs, mask=jnp.ones_like(inputs.mask)), replace(inputs, mask=None)
+        other = replace(inputs, x=jnp.where(inputs.mask[..., None], inputs.x, 7.0))
+        claim = "a mask of sites that all exist changes nothing"
+        _equal(layer, claim, run(full).block, run(bare).block, tolerance)
+        _equal(layer, "what a masked site holds changes nothing", run(other).block, found.block, tolerance)
+    _gradients(layer, limit, inputs)
+    return found
+
+
+def _equal(layer: AbstractLayer, claim: str, got: Block, expected: Block, tolerance: Exact) -> None:
+    for name in ("nngp", "ntk"):
+        require_equal(layer, f"{claim} ({name})", getattr(got, name), getattr(expected, name), tolerance)
+
+
+def _flat(kernel):
+    """`(n1, n2, *sites, *sites) -> (n1 P, n2 P)`."""
+    rank = (kernel.ndim - 2) // 2
+    n1, n2 = kernel.shape[:2]
+    size = math.prod(kernel.shape[2 : 2 + rank])
+    return kernel.reshape(n1, n2, size, size).transpose(0, 2, 1, 3).reshape(n1 * size, n2 * size)
+
+
+def _positive(layer: AbstractLayer, found: Computed, tolerance: Exact) -> None:
+    for name, kernel in zip(("nngp", "ntk"), found.kernels(), strict=True):
+        values = np.linalg.eigvalsh(_flat(kernel))
+        claim = f"the {name} is positive semidefinite (smallest eigenvalue {values[0]:.2g} of {values[-1]:.2g})"
+        require(layer, claim, max(0.0, -values[0]) / (tolerance.relative * max(values[-1], 1e-30)))
+
+
+def _tracked(layer: AbstractLayer, few: Block, many: Block, tolerance: Exact) -> None:
+    sites = few.nngp.shape[2:]
+    size = math.prod(sites)
+    same = lambda a: jnp.diagonal(a.reshape(*a.shape[:2], size, size), axis1=2, axis2=3).reshape(*a.shape[:2], *sites)
+    claim = "tracking all pairs of sites changes nothing for the same site"
+    _equal(layer, claim, few, Block(same(many.nngp), same(many.ntk)), tolerance)
+
+
+def _gradients(layer: AbstractLayer, limit: Limit, inputs: Inputs) -> None:
+    """Finite where examples coincide or vanish; equal to difference quotients elsewhere."""
+    dtype = inputs.x.dtype
+    numbers = jax.tree.map(lambda a: jnp.asarray(a, dtype) if isinstance(a, float) else a, limit.net)
+    free, fixed = eqx.partition(numbers, eqx.is_inexact_array)
+
+    @quick_jit
+    @jax.value_and_grad
+    def total(t: Array, x1: Inputs, x2: Inputs) -> Array:
+        """All kernels, weighed, as a function of a shift `t` of every number of the network."""
+        kernel = limit.kernel(eqx.combine(jax.tree.map(lambda a: a + t, free), fixed))
+        cross, own = kernel.block(x1, x2), kernel.diagonal(x2)
+        weigh = lambda a: jnp.sum(a * jnp.cos(jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape))
+        return sum((weigh(a) for a in (cross.nngp, cross.ntk, own.nngp, own.ntk)), jnp.zeros((), dtype))
+
+    hard = replace(inputs, x=inputs.x.at[1].set(inputs.x[0]).at[2].set(0))
+    value, slope = total(jnp.zeros((), dtype), hard, hard)
+    if not np.isfinite([float(value), float(slope)]).all():
+        raise ConformanceError(
+            f"{type(layer).__name__}: kernels and their gradients in its numbers must be finite for equal and "
+            f"vanishing examples, got {float(value)} with gradient {float(slope)}."
+        )
+    other = replace(inputs, x=inputs.x[::-1] * 0.9 + 0.1)  # no twins: they round badly
+    tolerance, h = derivative_for(dtype)
+    at = lambda t: total(jnp.asarray(t, dtype), inputs, other)
+    (value, slope), (up, _), (down, _) = at(0.0), at(h), at(-h)
+    size = max(abs(float(value)), abs(float(slope)))
+    claim = "gradients in its numbers are limits of difference quotients"
+    require(layer, claim, abs(float(slope - (up - down) / (2 * h))) / (tolerance.relative * size))

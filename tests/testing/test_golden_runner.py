@@ -1,0 +1,67 @@
+"""`python -m everwide.testing golden`: lines, counts, exit status."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+from everwide.testing import run_case, run_golden
+from everwide.testing.__main__ import main
+from testing.fresh_cases import RELU, dense, fresh_case
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write cases and arrays, return their paths."""
+
+    def write(*cases):
+        described, arrays = [], {}
+        for case, stored in cases:
+            described.append(case)
+            arrays |= stored
+        (tmp_path / "cases.json").write_text(json.dumps({"cases": described}))
+        np.savez(tmp_path / "arrays.npz", **arrays)
+        return str(tmp_path / "cases.json"), str(tmp_path / "arrays.npz")
+
+    return write
+
+
+GOOD = fresh_case("good", [dense(), RELU, dense()], (3,))
+LATER = ({"id": "soon", "kind": "predict_gradient_descent_mse"}, {})
+UNKNOWN = ({"id": "odd", "kind": "divination"}, {})
+BROKEN = ({"id": "broken", "kind": "kernel", "input_shape": [3], "layers": [dense()]}, {})
+
+
+def test_counts_and_lines(written):
+    out = io.StringIO()
+    outcomes = run_golden(*written(GOOD, LATER, UNKNOWN, BROKEN), out=out)
+    lines = out.getvalue().splitlines()
+    assert [o.status for o in outcomes] == ["passed", "skipped", "failed", "failed"]
+    assert len(lines) == 5
+    assert lines[-1] == "1 passed, 2 failed, 1 skipped"
+    assert "divination" in lines[2]
+
+
+def test_exit_status(written, capsys):
+    assert main(["golden", *written(GOOD, LATER)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
+    assert main(["golden", *written(GOOD, UNKNOWN)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed"
+
+
+@pytest.mark.parametrize("case", ["no object", {}, {"id": "x"}, {"id": "x", "kind": "kernel"}])
+def test_no_case_ends_the_run(case):
+    assert run_case(case, {}).status == "failed"
+
+
+def test_an_unknown_option_of_a_case_is_not_ignored():
+    case, arrays = GOOD
+    outcome = run_case(case | {"wrap_around": True}, arrays)
+    assert outcome.status == "failed"
+    assert "wrap_around" in outcome.detail
+
+
+def test_both_precisions_are_reported():
+    detail = run_case(*GOOD).detail
+    assert all(name in detail for name in ("nngp64", "ntk64", "nngp32", "ntk32"))
