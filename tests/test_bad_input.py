@@ -21,7 +21,10 @@ def with_value(value: float) -> np.ndarray:
 DATA = {
     "nan": (lambda: ew.gram(NET, with_value(np.nan)), r"x has 1 values.*nan in row 2, column 1.*impute"),
     "infinity": (lambda: ew.gram(NET, X, with_value(-np.inf)), r"x2 has 1 values.*-inf in row 2, column 1"),
-    "nan in a named column": (lambda: ew.gram(NET, pd.DataFrame(with_value(np.nan), columns=list("abc"))), "column 'b'"),
+    "nan in a named column": (
+        lambda: ew.gram(NET, pd.DataFrame(with_value(np.nan), columns=list("abc"))),
+        "column 'b'",
+    ),
     "complex": (lambda: ew.gram(NET, X + 1j), "complex.*real and imaginary"),
     "text": (lambda: ew.gram(NET, np.array([["a", "b"]])), "expected numbers.*Encode"),
     "objects": (lambda: ew.gram(NET, np.array([[1, None]], dtype=object)), "expected numbers"),
@@ -52,7 +55,11 @@ NETWORKS = {
     "negative b_std": (Serial(ew.Conv((3,), b_std=-0.5)), (4, 3), r"Conv\(b_std=-0.5\)"),
     "a nonlinearity on the raw input": (Serial(Relu()), (3,), "Relu needs a Gaussian signal.*Dense or Conv"),
     "a nonlinearity on a nonlinearity": (Serial(Dense(), Relu(), Relu()), (3,), "Relu needs a Gaussian signal"),
-    "a window larger than the image": (Serial(ew.Conv((9,), padding="VALID")), (4, 3), "larger than the input.*4 sites"),
+    "a window larger than the image": (
+        Serial(ew.Conv((9,), padding="VALID")),
+        (4, 3),
+        "larger than the input.*4 sites",
+    ),
     "a pool larger than the image": (Serial(ew.AvgPool((5, 5))), (4, 4, 3), r"AvgPool.*\(5, 5\).*larger"),
     "a convolution without sites": (Serial(ew.Conv((3, 3))), (3,), r"Conv needs 2 site axes.*shape \(3,\)"),
     "pooling without sites": (Serial(ew.GlobalAvgPool()), (3,), "GlobalAvgPool needs at least one site axis"),
@@ -115,7 +122,7 @@ def test_open_widths_are_asked_for_where_they_matter():
 
 
 def test_not_a_network():
-    with pytest.raises(TypeError, match="Expected a network|Type-check"):
+    with pytest.raises(TypeError, match=r"Expected a network|Type-check"):
         ew.gram([Dense()], X)  # pyright: ignore[reportArgumentType]
 
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from .engine import AbstractBackend, Gram, InputError, Progress
 from .engine._gram import diagonal as exact_diagonal
-from .engine._gram import fill, fitted, plan_memory, tile_rows
+from .engine._gram import fill, fitted, plan_memory
 from .engine._inputs import Rows, as_rows, matching
 from .engine._tiles import Field, Size
 from .kernel import AbstractKernelFunction
-from .kernels import Infinite
+from .kernels import Infinite, compiled
 from .layers import AbstractLayer
 from .signal import Parametrization
 
@@ -136,13 +136,13 @@ def _kernel(net: Network, x: Rows, parametrization: Parametrization | str, width
         return net
     if not isinstance(net, AbstractLayer):
         raise TypeError(f"Expected a network (everwide.Serial, everwide.Dense, ...), got {type(net).__name__}.")
-    return Infinite(net, x.x.shape[1:], parametrization=parametrization, width=width)
+    return compiled(Infinite(net, x.x.shape[1:], parametrization=parametrization, width=width))
 
 
 def _tile(kernel: AbstractKernelFunction, a: Rows, b: Rows | None, tile: int | None) -> Size:
     if tile is not None and tile < 1:
         raise InputError(f"tile={tile}: expected at least one example.")
-    most = tile_rows(kernel, a) if tile is None else tile
+    most = kernel.examples_per_tile(a.x.itemsize) if tile is None else tile
     return Size(fitted(len(a), most), fitted(len(a if b is None else b), most))
 
 

@@ -6,8 +6,8 @@ form. Let `m = 1 - |correlation|` and `q = sqrt(m)`. Then for `0 <= m <= 1`
     arccos(1 - m)              =  q P(m)
     1 - E|u v| / (std1 std2)   =  m (1 - q B(m))
 
-where `P` and `B` are analytic (their nearest singularity is at `m = 2`), so that polynomials of moderate degree meet the
-precision of the dtype, and nothing cancels for nearly parallel `u` and `v`.
+where `P` and `B` are analytic (their nearest singularity is at `m = 2`), so that polynomials of moderate degree meet
+the precision of the dtype, and nothing cancels for nearly parallel `u` and `v`.
 """
 
 import functools
@@ -122,8 +122,9 @@ def _arccos_ratio(m: np.ndarray) -> np.ndarray:
 
 def _polynomial(exact: Callable[[np.ndarray], np.ndarray], degree: int) -> tuple[float, ...]:
     """The polynomial through `exact` at the Chebyshev nodes of `[0, 1]`."""
-    on_nodes = lambda t: exact((t.astype(np.longdouble) + 1) / 2).astype(float)
-    in_t = chebyshev.cheb2poly(chebyshev.chebinterpolate(on_nodes, degree))
+    nodes = chebyshev.chebpts1(degree + 1)
+    values = exact((nodes.astype(np.longdouble) + 1) / 2).astype(float)
+    in_t = chebyshev.cheb2poly(np.linalg.solve(chebyshev.chebvander(nodes, degree), values))
     in_m = np.zeros(1)
     for c in in_t[::-1]:  # t = 2 m - 1
         in_m = polynomial.polyadd(polynomial.polymul(in_m, [-1.0, 2.0]), [c])

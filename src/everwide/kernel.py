@@ -107,13 +107,14 @@ class Covariance(eqx.Module):
         if pairs >= self.pairs:
             return self
         keep = lambda a: None if a is None else same_site(a, rank)
-        covs = (keep(a) for a in (self.nngp, self.ntk, self.minus, self.plus))
-        return Covariance(*covs, pairs=pairs, same=self.same)
+        rest = (keep(a) for a in (self.ntk, self.minus, self.plus))
+        return Covariance(same_site(self.nngp, rank), *rest, pairs=pairs, same=self.same)
 
     def distances(self, total: Array) -> tuple[Array | None, Array | None]:
         """`minus` and `plus`, given the sum of both variances."""
-        known_non_negative = self.minus is not None and self.plus is None
-        return self.minus, 2 * total - self.minus if known_non_negative else self.plus
+        if self.minus is None or self.plus is not None:
+            return self.minus, self.plus
+        return self.minus, 2 * total - self.minus
 
     def variances(self, rank: int) -> Array:
         """`(*sites, *examples)`: second moments of each site with itself, where `same`."""
@@ -265,6 +266,10 @@ class AbstractKernelFunction(eqx.Module):
     @abc.abstractmethod
     def site_shape(self) -> tuple[int, ...]:
         """Axes that follow the examples in a `Block`: none, `sites`, or `sites` twice."""
+
+    @abc.abstractmethod
+    def examples_per_tile(self, itemsize: int) -> int:
+        """Rows and columns of the tiles in which it works best."""
 
     @abc.abstractmethod
     def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:

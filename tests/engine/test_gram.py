@@ -56,8 +56,9 @@ def test_the_global_flag_does_not_matter_and_is_not_touched():
             results.append((ew.ntk(NET, x), ew.ntk(NET, x.astype(np.float32))))
             assert jax.config.jax_enable_x64 == flag
     assert jax.config.jax_enable_x64 == before
-    assert results[0][0].dtype == np.float64 and results[0][1].dtype == np.float32
-    assert (results[0][0] == results[1][0]).all() and (results[0][1] == results[1][1]).all()
+    assert [r.dtype for r in results[0]] == [np.float64, np.float32]
+    for with_flag, without in zip(*results, strict=True):
+        assert (with_flag == without).all()
 
 
 def test_everything_array_like_is_accepted_and_left_alone():
@@ -106,7 +107,7 @@ def test_an_interrupt_leaves_what_is_done_in_out():
 
     with pytest.raises(KeyboardInterrupt):
         ew.ntk(NET, x, tile=4, out=out, progress=stop)
-    assert np.isfinite(out).sum() == 64 and np.isnan(out).sum() == 36
+    assert np.isfinite(out).sum() == 64
 
 
 def test_out_is_written_in_place(tmp_path):
@@ -128,8 +129,8 @@ def test_tiles_cover_the_matrix_once():
         count = np.zeros((11, 11), int)
         for t in tiles(11, 11, Size(4, 4), symmetric=symmetric):
             count[t.rows, t.cols] += 1
-        covered = count + np.tril(count, -4).T if symmetric else count
-        assert (covered[np.tril_indices(11)] == 1).all() and (symmetric or (count == 1).all())
+        assert (count[np.tril_indices(11)] == 1).all()
+        assert symmetric or (count == 1).all()
     assert [fitted(n, 512) for n in (1, 2, 300, 512, 520, 4000)] == [1, 2, 384, 512, 192, 512]
     assert len({fitted(n, 512) for n in range(1, 3000)}) <= 18
 

@@ -7,9 +7,12 @@ import pytest
 
 import everwide as ew
 from everwide.layers import Position
-from everwide.testing import Reparametrized, check_layer
+from everwide.testing import MEAN_SQUARE, Reparametrized, Slope, check_layer
 
 LINE, GRID, POINT = (4, 2), (3, 2, 2), (3,)
+WIDTHS = (12, 48)
+# Scores are products of keys and queries: at these widths the next powers of 1 / width are as large as the first.
+ATTENTION = Slope(-1.0, 1.4)
 
 
 def _after_relu(*layers):
@@ -68,34 +71,37 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("case", QUICK.values(), ids=QUICK)
-def test_samples_converge_to_the_limit(case):
-    layer, shape = case
-    check_layer(layer, shape, widths=(16, 64), draws=120)
+def _check(name, layer, shape, draws):
+    slope = ATTENTION if "attention" in name else MEAN_SQUARE
+    check_layer(layer, shape, widths=WIDTHS, draws=draws, convergence=slope)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_samples_converge_to_the_limit(name):
+    _check(name, *QUICK[name], draws=120)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", DEEP.values(), ids=DEEP)
-def test_samples_converge_to_the_limit_of_the_other_layers(case):
-    layer, shape = case
-    check_layer(layer, shape, widths=(16, 64), draws=200)
+@pytest.mark.parametrize("name", DEEP)
+def test_samples_converge_to_the_limit_of_the_other_layers(name):
+    _check(name, *DEEP[name], draws=200)
 
 
 @pytest.mark.parametrize("axes", [None, (0,)])
 def test_aggregation_converges(axes):
     shape = (3, 2) if axes is None else (3, 2, 2)
     graph = jr.normal(jr.key(5), (3, 3, 3))
-    check_layer(_after_relu(ew.Aggregate(axes)), shape, graph=graph, widths=(16, 64), draws=120)
+    check_layer(_after_relu(ew.Aggregate(axes)), shape, graph=graph, widths=WIDTHS, draws=120)
 
 
 def test_frozen_parameters_are_not_trained():
     layer = ew.Serial(ew.Relu(), ew.Dense(w_std=1.3, b_std=0.3, frozen=True), ew.Relu())
-    check_layer(layer, POINT, widths=(16, 64), draws=120)
+    check_layer(layer, POINT, widths=WIDTHS, draws=120)
 
 
 def test_standard_parametrization():
     layer = ew.Serial(ew.Relu(), ew.Dense(w_std=1.3, b_std=0.3), ew.Relu())
-    check_layer(layer, POINT, parametrization="standard", widths=(16, 64), draws=120)
+    check_layer(layer, POINT, parametrization="standard", widths=WIDTHS, draws=120)
 
 
 def test_a_layer_with_a_parametrization_of_its_own():

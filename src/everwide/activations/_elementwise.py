@@ -13,7 +13,7 @@ from ..signal import ArchitectureError
 from . import _mehler
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
 from ._plane import FINE, ROUGH, Entries, refine
-from ._rows import Rows, both_rows, join, row_moments, split, trusted
+from ._rows import Rows, both_rows, complement, join, row_moments, split, trusted
 
 _SMOOTH, _KINKED, _SINGLE = 1e-8, 1e-6, 1e-5  # tolerances: smooth, with kinks, in float32
 _MARGIN = 10.0  # the error estimate aims lower
@@ -61,16 +61,17 @@ class Elementwise(AbstractActivation):
 
     def dual(self, pair: GaussianPair) -> Dual:
         rows = both_rows(self.fn, self._points, pair.var1, pair.var2)
-        c = pair.correlation if pair.minus is None else pair.sign * (1 - pair.complement)
-        c = trusted(c, join(rows[0].error, rows[1].error), self._tolerance(c), self.name)
-        moment, slope = jax.checkpoint(self._expand, static_argnums=0)(0, rows, c, pair.complement, pair.cov)
+        c = trusted(pair.correlation, join(rows[0].error, rows[1].error), self._tolerance(pair.cov), self.name)
+        moment, slope = jax.checkpoint(self._expand, static_argnums=0)(0, rows, c, complement(pair), pair.cov)
         return Dual(moment, slope)
 
     def _expand(self, level: int, rows: tuple[Rows, Rows], c: Array, rest: Array, cov: Array) -> tuple[Array, Array]:
         """By the shortest expansion whose error is small for all entries, and by quadrature for the rest."""
         one, two = rows
         lengths = _mehler.lengths(c.dtype)
-        joined = _mehler.expand(self.fn, self._points, join(one.std, two.std), join(one.slope, two.slope), lengths[level])
+        joined = _mehler.expand(
+            self.fn, self._points, join(one.std, two.std), join(one.slope, two.slope), lengths[level]
+        )
         sides = split(joined, one.std.shape, two.std.shape)
         error = _mehler.error(*sides, jax.lax.stop_gradient(c))
         goal = self._tolerance(c) / _MARGIN
@@ -79,14 +80,14 @@ class Elementwise(AbstractActivation):
             sums = _mehler.add_up(*sides, c, rest)
             return one.mean * two.mean + cov * sums.integral, sums.slope
 
-        def longer() -> tuple[Array, Array]:
-            if level + 1 < len(lengths):
-                return self._expand(level + 1, rows, c, rest, cov)
-            precision = FINE if goal * _MARGIN < _KINKED else ROUGH
-            entries = Entries(one.std, two.std, c, rest)
-            return refine(self.fn, self.kinks or (0.0,), precision, entries, error > goal, expanded())
-
-        return jax.lax.cond(jnp.max(error, initial=0.0) <= goal, expanded, longer)
+        good = jnp.max(error, initial=0.0) <= goal
+        if level + 1 < len(lengths):
+            return jax.lax.cond(good, expanded, lambda: self._expand(level + 1, rows, c, rest, cov))
+        known = expanded()
+        precision = FINE if goal * _MARGIN < _KINKED else ROUGH
+        entries = Entries(one.std, two.std, c, rest)
+        again = lambda: refine(self.fn, self.kinks or (0.0,), precision, entries, error > goal, known)
+        return jax.lax.cond(good, lambda: known, again)
 
     @property
     def _points(self) -> tuple[float, ...]:

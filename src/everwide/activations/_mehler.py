@@ -56,9 +56,9 @@ def expand(fn: Function, points: tuple[float, ...], std: Array, slope: Array, te
     tail = tail_of(fn, std, terms, known=points == (0.0,))
     slope, found, guess = jax.lax.stop_gradient((slope, jnp.sum(b * b, 0), tail.power()))
     missing = jnp.abs(slope - found)
-    unknown = jnp.abs(missing - guess) * safe_reciprocal(missing)
-    tail = tail.where(unknown < 1)
-    return Side(b, tail, missing * safe_reciprocal(slope), jnp.minimum(unknown, 1))
+    helps = jnp.abs(missing - guess) < missing
+    unknown = jnp.where(helps, jnp.abs(missing - guess) * safe_reciprocal(missing), 1)
+    return Side(b, tail.where(helps), missing * safe_reciprocal(slope), unknown)
 
 
 def error(one: Side, two: Side, correlation: Array) -> Array:

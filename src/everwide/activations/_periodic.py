@@ -117,7 +117,7 @@ def _products(pair: GaussianPair, rate: Array | float) -> tuple[Array, Array]:
     of the two is factored out: nothing overflows, and small covariances do not cancel.
     """
     opposite = pair.sign < 0
-    size = jnp.where(opposite, -pair.cov, pair.cov)  # not abs: its derivative at 0 is 0
+    size = jnp.where(opposite, -pair.cov, pair.cov)  # at 0 the derivative must be that of this sign
     if pair.minus is None:
         apart = pair.var1 + pair.var2 - 2 * size
     else:

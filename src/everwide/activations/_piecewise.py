@@ -13,7 +13,7 @@ from ..angle import angle
 from ..signal import ArchitectureError
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
 from ._quadrature import FAR, legendre
-from ._rows import both_rows, row_moments
+from ._rows import both_rows, complement, row_moments
 
 _NODES = 40
 _FINEST = 1e-5  # angles below this are one and the same to all knots
@@ -78,7 +78,7 @@ class PiecewiseLinear(AbstractActivation):
         With `r = cos(a)` the density is smooth in the logarithm of the angle `a`. A negative correlation is a positive
         one with the second Gaussian turned around.
         """
-        rest = pair.complement
+        rest = complement(pair)
         c = jnp.abs(pair.correlation)
         sign = jnp.where(pair.cov < 0, -1, 1).astype(rest.dtype)
         end = angle(rest)

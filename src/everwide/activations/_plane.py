@@ -19,14 +19,15 @@ _CHUNK = 128
 
 
 class Precision(NamedTuple):
-    """Rules for the first Gaussian and, given it, for the second."""
+    """Rules for the first Gaussian and, given it, for the second, which is not narrower than `width`."""
 
     outer: Order
     inner: Order
+    width: float
 
 
-FINE = Precision(Order(64, 32, 7.0), Order(24, 24, 7.0))  # 1e-9
-ROUGH = Precision(Order(48, 24, 7.0), Order(16, 20, 6.5))  # 1e-7
+FINE = Precision(Order(64, 32, 7.0), Order(24, 24, 7.0), 1e-8)  # errors of 1e-9
+ROUGH = Precision(Order(48, 24, 7.0), Order(16, 20, 6.5), 1e-6)  # 1e-7
 
 
 class Entries(NamedTuple):
@@ -91,8 +92,7 @@ def _integrate(
     fn: Function, points: tuple[float, ...], precision: Precision, std1: Array, std2: Array, c: Array, rest: Array
 ) -> tuple[Array, Array]:
     """`E_u[f(u) E[f(v) | u]]`: the second expectation changes where the line of `v` given `u` crosses a point."""
-    least = jnp.finfo(c.dtype).eps ** 0.5 * 1e-2
-    width = jnp.maximum(safe_sqrt(rest * (2 - rest)), least)
+    width = jnp.maximum(safe_sqrt(rest * (2 - rest)), precision.width)
     first = [jnp.clip(p / std1, -FAR, FAR) for p in points]
     crossings = [jnp.clip(p / (c * std2), -FAR, FAR) for p in points if p != 0]
     grain = jnp.minimum(width, GRAIN / jnp.maximum(jnp.maximum(std1, std2), GRAIN))

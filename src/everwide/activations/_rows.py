@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..angle import safe_reciprocal, safe_sqrt
+from ..angle import clamp, safe_reciprocal, safe_sqrt
+from ..gaussian import GaussianPair
 from ._quadrature import Function, Order, line_rule, with_slope
 
 _FINE, _COARSE = Order(64, 40, 9.5), Order(48, 36, 8.5)
@@ -77,6 +78,12 @@ def _moments(fn: Function, points: tuple[float, ...], std: Array, order: Order) 
     rule = line_rule(points, 0.0, std, order)
     f, slope = with_slope(fn, std * rule.nodes)
     return tuple(rule.mean(a) for a in (f, f * f, slope * slope, slope, rule.nodes * f))
+
+
+def complement(pair: GaussianPair) -> Array:
+    """`1 - |correlation|`, from squared distances only where they are not mostly a difference of lengths."""
+    plain = clamp(1 - jnp.abs(pair.correlation), 0.0, 1.0)
+    return plain if pair.minus is None else jnp.where(pair.radial > pair.scale, plain, pair.complement)
 
 
 def trusted(value: Array, error: Array, tolerance: float, name: str) -> Array:

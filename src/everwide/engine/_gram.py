@@ -13,8 +13,7 @@ from ._inputs import Rows
 from ._memory import require
 from ._tiles import AbstractBackend, Field, InProcess, Job, Size, Tile, tiles
 
-_LARGEST_TILE = 512
-_WORKSPACE = 64 << 20  # bytes of temporaries in a tile: larger ones fall out of the caches
+_LARGEST_DIAGONAL = 8192
 
 
 class Progress(NamedTuple):
@@ -95,13 +94,13 @@ def diagonal(kernel: AbstractKernelFunction, x: Rows) -> Gram:
     There are few of these numbers and much depends on them, so they are computed in float64 whatever the data are.
     """
     dtype, x = x.x.dtype, replace(x, x=x.x.astype(np.float64))
-    size = min(len(x), tile_rows(kernel, x, largest=8192, square=False))
+    size = fitted(len(x), min(_LARGEST_DIAGONAL, kernel.examples_per_tile(8) ** 2))
     parts = []
     for start in range(0, len(x), size):
         with jax.enable_x64(True):
             inputs = x.cut(start, size)
-            run = type(kernel).diagonal if isinstance(kernel, AbstractHostKernelFunction) else _diagonal
-            found = run(kernel, inputs)
+            host = isinstance(kernel, AbstractHostKernelFunction)
+            found = kernel.diagonal(inputs) if host else _diagonal(kernel, inputs)
         keep = min(size, len(x) - start)
         parts.append((np.asarray(found.nngp)[:keep], np.asarray(found.ntk)[:keep]))
     nngp, ntk = zip(*parts, strict=True)
@@ -111,14 +110,6 @@ def diagonal(kernel: AbstractKernelFunction, x: Rows) -> Gram:
 @jax.jit
 def _diagonal(kernel: AbstractKernelFunction, x: Inputs) -> Block:
     return kernel.diagonal(x)
-
-
-def tile_rows(kernel: AbstractKernelFunction, x: Rows, *, largest: int = _LARGEST_TILE, square: bool = True) -> int:
-    """Rows of a tile whose temporaries stay within the workspace; at least one."""
-    size = largest
-    while size > 1 and kernel.tile_bytes(size, size if square else 1, x.x.itemsize) > _WORKSPACE:
-        size = size // 2
-    return size
 
 
 def fitted(n: int, most: int) -> int:

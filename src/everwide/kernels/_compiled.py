@@ -17,6 +17,7 @@ from ._infinite import Infinite
 from ._trunk import Match, match
 
 _TILE_SECONDS, _SECONDS = 10.0, 2e-9  # of a tile; of one pair of sites in one layer, about
+_LARGEST_TILE = 512
 _MOST_CHANNELS = 64  # beyond, second moments of the inputs cost more than the layers, and XLA multiplies matrices
 
 
@@ -92,16 +93,16 @@ class Compiled(AbstractHostKernelFunction):
 
         return tile_bytes(found.trunk, self.infinite.shape[-1], n1, n2, itemsize)
 
-    def examples_per_tile(self, largest: int = 512) -> int:
-        """Rows of a square tile that takes seconds, not minutes: a step of the progress that is reported."""
+    def examples_per_tile(self, itemsize: int) -> int:
+        """A square tile takes seconds, not minutes: it is a step of the progress that is reported."""
         from ._compiled_loops import threads
         from ._compiled_plan import pairs_of_sites
 
         found = match(self.infinite)
         if found is None:
-            return largest
+            return self.infinite.examples_per_tile(itemsize)
         pairs = _TILE_SECONDS * threads() / (_SECONDS * pairs_of_sites(found.trunk))
-        return min(largest, 32 * max(1, round(math.sqrt(pairs) / 32)))
+        return min(_LARGEST_TILE, 32 * max(1, round(math.sqrt(pairs) / 32)))
 
     def _match(self, *inputs: Inputs) -> Match | None:
         plain = all(x.mask is None and x.graph is None and x.x.dtype in (jnp.float32, jnp.float64) for x in inputs)

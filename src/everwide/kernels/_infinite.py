@@ -19,6 +19,8 @@ from ._plan import peak_bytes, walk
 
 # Below this complement of the correlation, float32 products lose the angle (its error is eps / angle).
 _NEARLY_PARALLEL = 1e-2
+_LARGEST_TILE = 512
+_WORKSPACE = 64 << 20  # bytes of temporaries in a tile: larger ones fall out of the caches
 
 
 class Infinite(AbstractKernelFunction):
@@ -90,6 +92,12 @@ class Infinite(AbstractKernelFunction):
     def site_shape(self) -> tuple[int, ...]:
         return self.output().sites * (2 if self.pairs is Pairs.ALL_SITES else 1)
 
+    def examples_per_tile(self, itemsize: int) -> int:
+        size = _LARGEST_TILE
+        while size > 1 and self.tile_bytes(size, size, itemsize) > _WORKSPACE:
+            size //= 2
+        return size
+
     def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
         steps = list(walk(self.net, self._input(), self.wanted))
         return peak_bytes(steps, n1, n2, itemsize)
@@ -126,7 +134,8 @@ class Infinite(AbstractKernelFunction):
 
 
 def _zero_absent(inputs: Inputs) -> Array:
-    return inputs.x if inputs.mask is None else jnp.where(inputs.mask[..., None], inputs.x, 0)
+    x = jnp.asarray(inputs.x)
+    return x if inputs.mask is None else jnp.where(inputs.mask[..., None], x, 0)
 
 
 def _all_there(inputs: Inputs, place) -> Array:

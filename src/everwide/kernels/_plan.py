@@ -8,7 +8,8 @@ from ..layers import AbstractLayer, Repeat, Serial
 from ..layers._combine import AbstractBranches
 from ..signal import Demand, Pairs, Parametrization, Signal
 
-_TEMPORARIES = 3  # arrays that XLA keeps for each one that flows, measured: padding, slices, both kernels
+# Arrays that XLA keeps for each one that flows, measured: without sites, and with them (padding, slices).
+_TEMPORARIES = (3, 10)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def peak_bytes(steps: list[Step], n1: int, n2: int, itemsize: int) -> int:
     """Bytes of temporaries of a tile, at the most: branches that wait hold their part."""
     largest = max((s.tile_bytes(n1, n2, itemsize) for s in steps), default=0)
     deepest = max((s.depth for s in steps), default=0)
-    return _TEMPORARIES * largest + deepest * largest
+    return (_TEMPORARIES[any(s.before.sites for s in steps)] + deepest) * largest
 
 
 @dataclass(frozen=True)
@@ -142,4 +143,4 @@ def explain(
     signal = Signal(tuple(input_shape), width=width, parametrization=Parametrization(parametrization))
     cross = Pairs.ALL_SITES if net.describe(signal).sites else Pairs.SAME_SITE
     steps = tuple(walk(net, signal, Demand(cross, Pairs.NONE)))
-    return Plan(signal.sites + (input_shape[-1],), signal.parametrization, steps, examples, itemsize)
+    return Plan(tuple(input_shape), signal.parametrization, steps, examples, itemsize)

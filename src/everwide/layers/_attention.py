@@ -143,7 +143,9 @@ class SelfAttention(AbstractLayer):
         for field in ("w_query_std", "w_key_std", "w_value_std", "w_out_std", "b_std"):
             positive(self, field, getattr(self, field))
         if signal.parametrization is not Parametrization.NTK:
-            raise ArchitectureError("SelfAttention is known in the ntk parametrization only. Use parametrization='ntk'.")
+            raise ArchitectureError(
+                "SelfAttention is known in the ntk parametrization only. Use parametrization='ntk'."
+            )
         if self.scaling is Scaling.SQRT and self.mechanism is Mechanism.SOFTMAX:
             raise ArchitectureError(
                 "SelfAttention(mechanism='softmax', scaling='sqrt') has no known limit: the scores stay random. "
@@ -294,9 +296,7 @@ class SelfAttention(AbstractLayer):
         shape = {Mechanism.IDENTITY: lambda s: s, Mechanism.RELU: jax.nn.relu, Mechanism.ABS: jnp.abs}
         return jnp.where(allowed, shape[self.mechanism](scores), 0)
 
-    def _with_positions(
-        self, params: AttentionParams, x: Array, sites: tuple[int, ...], mask: Array | None
-    ) -> Array:
+    def _with_positions(self, params: AttentionParams, x: Array, sites: tuple[int, ...], mask: Array | None) -> Array:
         """What keys and queries see at finite width."""
         if self.position is None or params.position is None:
             return x

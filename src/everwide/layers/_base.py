@@ -106,8 +106,6 @@ def like(value: Any, array: Array) -> Any:
     return value if isinstance(value, int | float) else jnp.asarray(value, array.dtype)
 
 
-
-
 def squared(value: Any, array: Array) -> Any:
     """The square of a hyperparameter, taken before it is rounded to the dtype of the array."""
     return value * value if isinstance(value, int | float) else jnp.asarray(value * value, array.dtype)

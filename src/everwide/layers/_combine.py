@@ -328,5 +328,3 @@ class Repeat(AbstractLayer):
         if rest:
             k = jax.lax.scan(lambda k, _: (again(k), None), k, None, length=rest)[0]
         return step(self.layer, k, wanted)
-
-

@@ -145,5 +145,3 @@ class Dense(AbstractLayer):
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         k = self.affine.propagate(k, lambda cov, _: cov, k.channels)
         return k.with_channels(self.width).masked()
-
-

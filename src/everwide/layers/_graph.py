@@ -60,7 +60,9 @@ class Aggregate(AbstractLayer):
 
             return c.map(both)
 
-        means = (None if m is None else _aggregate(m, graph[i], axes, trailing) for i, m in ((1, k.mean1), (2, k.mean2)))
+        means = (
+            None if m is None else _aggregate(m, graph[i], axes, trailing) for i, m in ((1, k.mean1), (2, k.mean2))
+        )
         mean1, mean2 = means
         return replace(k.each_with(rule), mean1=mean1, mean2=mean2).masked()
 

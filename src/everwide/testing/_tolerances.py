@@ -1,9 +1,11 @@
 """What "equal" means in a test: a small number of classes, each with a stated meaning, instead of magic tolerances."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+
+Values = Any  # whatever numpy makes an array of
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Exact:
     relative: float
     floor: bool = False
 
-    def excess(self, got: ArrayLike, expected: ArrayLike) -> float:
+    def excess(self, got: Values, expected: Values) -> float:
         """The largest difference in units of what is allowed: at most 1 is equal. Not finite is never equal."""
         a, b = (np.asarray(v, np.float64) for v in (got, expected))
         if a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
@@ -46,13 +48,13 @@ class Sampled:
 
     max_z: float
 
-    def excess(self, draws: ArrayLike, expected: ArrayLike) -> float:
+    def excess(self, draws: Values, expected: Values) -> float:
         """The largest z-score in units of what is allowed; draws lie along the first axis."""
         a, b = np.asarray(draws, np.float64), np.asarray(expected, np.float64)
         error = a.std(0, ddof=1) / np.sqrt(len(a))
         return self.excess_of(a.mean(0), error, b)
 
-    def excess_of(self, mean: ArrayLike, error: ArrayLike, expected: ArrayLike) -> float:
+    def excess_of(self, mean: Values, error: Values, expected: Values) -> float:
         """The same, for a mean whose standard error is known. Rounding is no deviation."""
         mean, error, expected = (np.asarray(v, np.float64) for v in (mean, error, expected))
         if mean.shape != expected.shape or not np.isfinite(mean).all():
@@ -73,11 +75,11 @@ class Slope:
     exponent: float
     deviation: float
 
-    def measured(self, sizes: ArrayLike, values: ArrayLike) -> float:
+    def measured(self, sizes: Values, values: Values) -> float:
         """Least squares through the logarithms."""
         return float(np.polyfit(np.log(np.asarray(sizes, float)), np.log(np.asarray(values, float)), 1)[0])
 
-    def excess(self, sizes: ArrayLike, values: ArrayLike) -> float:
+    def excess(self, sizes: Values, values: Values) -> float:
         """Deviation of the measured exponent in units of what is allowed."""
         return abs(self.measured(sizes, values) - self.exponent) / self.deviation
 
@@ -110,7 +112,7 @@ MEAN_SQUARE = Slope(-1.0, 0.7)
 """The mean squared deviation of a network of finite width from its limit falls like 1 / width."""
 
 
-def exact_for(dtype: object) -> Exact:
+def exact_for(dtype: Any) -> Exact:
     """The class of well-conditioned results in a dtype.
 
     >>> import numpy as np
@@ -118,10 +120,10 @@ def exact_for(dtype: object) -> Exact:
     >>> exact_for(np.float32) == EXACT32
     True
     """
-    return EXACT32 if np.dtype(dtype).itemsize <= 4 else EXACT64  # type: ignore[arg-type]
+    return EXACT32 if np.dtype(dtype).itemsize <= 4 else EXACT64
 
 
-def cancelling_for(dtype: object) -> Exact:
+def cancelling_for(dtype: Any) -> Exact:
     """The class of results near a square root of zero in a dtype.
 
     >>> import numpy as np
@@ -129,10 +131,10 @@ def cancelling_for(dtype: object) -> Exact:
     >>> cancelling_for(np.float64) == CANCELLING64
     True
     """
-    return CANCELLING32 if np.dtype(dtype).itemsize <= 4 else CANCELLING64  # type: ignore[arg-type]
+    return CANCELLING32 if np.dtype(dtype).itemsize <= 4 else CANCELLING64
 
 
-def derivative_for(dtype: object) -> tuple[Exact, float]:
+def derivative_for(dtype: Any) -> tuple[Exact, float]:
     """The class of derivatives against difference quotients in a dtype, and the step to take.
 
     >>> import numpy as np
@@ -140,4 +142,4 @@ def derivative_for(dtype: object) -> tuple[Exact, float]:
     >>> derivative_for(np.float64)[0] == DERIVATIVE64
     True
     """
-    return (DERIVATIVE32, 1e-2) if np.dtype(dtype).itemsize <= 4 else (DERIVATIVE64, 1e-5)  # type: ignore[arg-type]
+    return (DERIVATIVE32, 1e-2) if np.dtype(dtype).itemsize <= 4 else (DERIVATIVE64, 1e-5)

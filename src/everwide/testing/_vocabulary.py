@@ -11,7 +11,7 @@ from ._word_sites import SITE_WORDS
 from ._word_weights import WEIGHT_WORDS, Plan
 from ._words import Word
 
-Spec = Mapping[str, Any]
+Spec = Any  # an object of a JSON file that nobody has checked
 
 
 @dataclass(frozen=True)

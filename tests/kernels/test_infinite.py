@@ -1,0 +1,139 @@
+"""The limit as a pure JAX function: gradients, edge cases, pickling, and the static plan."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import everwide as ew
+from everwide.kernels._infinite import Infinite
+
+X64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+
+
+def relu_net(depth: int = 2, w_std: float = 1.4, b_std: float | None = 0.3) -> ew.Serial:
+    layers = [layer for _ in range(depth) for layer in (ew.Dense(w_std=w_std, b_std=b_std), ew.Relu())]
+    return ew.Serial(*layers, ew.Dense(1))
+
+
+EDGE_NETS = {
+    "relu": relu_net(),
+    "relu without bias": relu_net(b_std=None),
+    "leaky": ew.Serial(ew.Dense(), ew.LeakyRelu(0.1), ew.Dense(), ew.LeakyRelu(0.1), ew.Dense(1)),
+    "erf": ew.Serial(ew.Dense(), ew.Erf(), ew.Dense(), ew.Erf(), ew.Dense(1)),
+    "gelu": ew.Serial(ew.Dense(), ew.Gelu(), ew.Dense(1)),
+    "residual": ew.Serial(ew.Dense(), ew.Residual(ew.Relu(), ew.Dense()), ew.Relu(), ew.Dense(1)),
+    "normalized": ew.Serial(ew.Dense(b_std=0.1), ew.LayerNorm(), ew.Relu(), ew.Dense(1)),
+}
+
+
+@pytest.mark.parametrize("name", EDGE_NETS)
+def test_zero_duplicate_and_antipodal_rows(name):
+    x = np.array([[0.0, 0.0], [1.0, -2.0], [1.0, -2.0], [-1.0, 2.0], [1e-12, 1e-12], [1.0, -2.0 + 1e-7]])
+    net = EDGE_NETS[name]
+    k = ew.gram(net, x)
+    for matrix in k:
+        assert np.isfinite(matrix).all()
+        np.testing.assert_allclose(matrix[1, 2], matrix[1, 1], rtol=1e-7)
+        np.testing.assert_allclose(matrix[:, 1], matrix[:, 2], rtol=1e-7)
+        assert np.linalg.eigvalsh(matrix)[0] > -1e-7 * np.abs(matrix).max()
+    small = ew.gram(net, x.astype(np.float32))
+    np.testing.assert_allclose(small.ntk, k.ntk, rtol=2e-5, atol=2e-6 * k.ntk.max())
+
+
+@pytest.mark.parametrize("name", EDGE_NETS)
+def test_gradients_are_finite_at_the_edges(name):
+    x = jnp.array([[0.0, 0.0], [1.0, -2.0], [1.0, -2.0], [-1.0, 2.0]])
+
+    def total(net: ew.Serial, x: jax.Array) -> jax.Array:
+        block = Infinite(net, (2,)).block(ew.Inputs(x), ew.Inputs(x))
+        return jnp.sum(block.ntk) + jnp.sum(block.nngp)
+
+    for tree in jax.jit(jax.grad(total, (0, 1)))(EDGE_NETS[name], x):
+        assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_tiny_and_huge_weights_only_rescale_a_relu_network(scale):
+    x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    expected = ew.gram(relu_net(2, 1.0, None), x)
+    k = ew.gram(relu_net(2, scale, None), x)
+    np.testing.assert_allclose(k.nngp, expected.nngp * scale**4, rtol=1e-5)
+    np.testing.assert_allclose(k.ntk, expected.ntk * scale**4, rtol=1e-5)
+
+
+def test_one_row_one_feature_depth_one_hundred():
+    x = np.array([[0.7]], np.float32)
+    deep = ew.Serial(ew.Repeat(ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu()), 100), ew.Dense(1))
+    k = ew.gram(deep, x)
+    np.testing.assert_allclose(k.nngp, [[0.49]], rtol=1e-5)  # He initialization keeps the second moment
+    np.testing.assert_allclose(k.ntk, [[101 * 0.49]], rtol=1e-5)  # and every layer adds it once
+
+
+def test_hyperparameter_gradients_against_differences():
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((4, 3)))
+
+    def value(w_std, b_std) -> jax.Array:
+        dense = lambda: ew.Dense(w_std=w_std, b_std=b_std)
+        net = ew.Serial(dense(), ew.Relu(), dense(), ew.Erf(), dense())
+        return jnp.sum(Infinite(net, (3,)).block(ew.Inputs(x[:2]), ew.Inputs(x[2:])).ntk)
+
+    at = (jnp.asarray(1.2), jnp.asarray(0.4))
+    found = jax.grad(value, (0, 1))(*at)
+    step = 1e-5 if X64 else 1e-2
+    for i in range(2):
+        shift = [jnp.asarray(step if j == i else 0.0) for j in range(2)]
+        ahead, behind = (value(*(a + s * d for a, d in zip(at, shift, strict=True))) for s in (1, -1))
+        np.testing.assert_allclose(found[i], (ahead - behind) / (2 * step), rtol=1e-7 if X64 else 1e-2)
+
+
+def test_networks_and_kernels_pickle():
+    net = ew.Serial(ew.Conv((3,), b_std=0.1), ew.Tanh(), ew.SelfAttention(), ew.LayerNorm(), ew.Flatten(), ew.Dense(1))
+    x = np.random.default_rng(0).standard_normal((3, 4, 2))
+    again = pickle.loads(pickle.dumps(net))
+    assert (ew.ntk(net, x) == ew.ntk(again, x)).all()
+    kernel = pickle.loads(pickle.dumps(Infinite(net, (4, 2))))
+    assert kernel.site_shape() == ()
+
+
+PLANS = {
+    "dense": (relu_net(3), (20,)),
+    "pooled": (ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.Conv((3, 3)), ew.Relu(), ew.GlobalAvgPool()), (6, 6, 2)),
+    "flat": (ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.Flatten(), ew.Dense(1)), (6, 6, 2)),
+    "residual": (
+        ew.Serial(ew.Conv((3,)), ew.Residual(ew.Relu(), ew.Conv((3,))), ew.AvgPool((2,)), ew.Relu(), ew.Flatten()),
+        (12, 2),
+    ),
+    "attention": (ew.Serial(ew.Dense(), ew.SelfAttention(), ew.Relu(), ew.GlobalAvgPool()), (10, 2)),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_plan_bounds_what_xla_allocates(name):
+    net, shape = PLANS[name]
+    kernel, n = Infinite(net, shape), 16
+    x = ew.Inputs(jnp.ones((n, *shape), jnp.float32))
+    spent = jax.jit(Infinite.block).lower(kernel, x, x).compile().memory_analysis().temp_size_in_bytes
+    assert spent <= kernel.tile_bytes(n, n, 4) + 64 * 1024
+
+
+def test_the_plan_tracks_all_sites_only_below_the_layer_that_needs_them():
+    net = ew.Serial(
+        ew.Conv((3,)),
+        ew.Relu(),
+        ew.AvgPool((2,)),
+        ew.Conv((3,)),
+        ew.Relu(),
+        ew.Flatten(),
+        ew.Dense(),
+        ew.Relu(),
+        ew.Dense(1),
+    )
+    plan = ew.explain(net, (8, 2))
+    tracked = [(s.name, s.reads.cross.name, s.reads.own.name) for s in plan.steps]
+    assert tracked[:3] == [(n, "ALL_SITES", "ALL_SITES") for n in ("Conv", "Relu", "AvgPool")]
+    assert tracked[3:6] == [(n, "SAME_SITE", "SAME_SITE") for n in ("Conv", "Relu", "Flatten")]
+    assert "all sites" in str(plan)
+    assert plan.to_dict()["steps"][0]["tile_bytes"] > 0
