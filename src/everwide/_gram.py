@@ -50,7 +50,7 @@ def gram(
     (3, 3)
     """
     a, b = _batches(x1, x2)
-    kernel = _kernel(net, a, parametrization, width)
+    kernel = _kernel(net, a, _entries(a, b), parametrization, width)
     size = _tile(kernel, a, b, tile)
     given = None if out is None else {"nngp": out.nngp, "ntk": out.ntk}
     matrices = _allocate(kernel, a, b, BOTH, given, size, memory)
@@ -113,12 +113,12 @@ def diagonal(
     (3,)
     """
     rows = as_rows(x)
-    return exact_diagonal(_kernel(net, rows, parametrization, width), rows)
+    return exact_diagonal(_kernel(net, rows, len(rows), parametrization, width), rows)
 
 
 def _one(field: Field, net, x1, x2, parametrization, width, tile, memory, out, progress) -> np.ndarray:
     a, b = _batches(x1, x2)
-    kernel = _kernel(net, a, parametrization, width)
+    kernel = _kernel(net, a, _entries(a, b), parametrization, width)
     size = _tile(kernel, a, b, tile)
     matrices = _allocate(kernel, a, b, (field,), None if out is None else {field: out}, size, memory)
     fill(kernel, a, b, matrices, size=size, progress=progress)
@@ -131,12 +131,19 @@ def _batches(x1: Any, x2: Any) -> tuple[Rows, Rows | None]:
     return matching(as_rows(x1, "x1"), as_rows(x2, "x2"))
 
 
-def _kernel(net: Network, x: Rows, parametrization: Parametrization | str, width: int | None) -> AbstractKernelFunction:
+def _kernel(
+    net: Network, x: Rows, entries: int, parametrization: Parametrization | str, width: int | None
+) -> AbstractKernelFunction:
     if isinstance(net, AbstractKernelFunction):
         return net
     if not isinstance(net, AbstractLayer):
         raise TypeError(f"Expected a network (everwide.Serial, everwide.Dense, ...), got {type(net).__name__}.")
-    return compiled(Infinite(net, x.x.shape[1:], parametrization=parametrization, width=width))
+    return compiled(Infinite(net, x.x.shape[1:], parametrization=parametrization, width=width), entries)
+
+
+def _entries(a: Rows, b: Rows | None) -> int:
+    """Numbers to compute: half of a symmetric matrix."""
+    return len(a) * (len(a) + 1) // 2 if b is None else len(a) * len(b)
 
 
 def _tile(kernel: AbstractKernelFunction, a: Rows, b: Rows | None, tile: int | None) -> Size:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import sys
 
 import equinox as eqx
 import jax
@@ -13,16 +14,18 @@ from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, 
 from ..layers import AbstractLayer
 from ..layers._base import step
 from ..signal import Demand
+from ._compiled_plan import pairs_of_sites
 from ._infinite import Infinite
 from ._trunk import Match, match
 
 _TILE_SECONDS, _SECONDS = 10.0, 2e-9  # of a tile; of one pair of sites in one layer, about
 _LARGEST_TILE = 512
+_XLA_SECONDS, _WORTH_COMPILING = 8e-9, 2.0  # of one pair of sites in one layer; below, XLA is done before numba is
 _MOST_CHANNELS = 64  # beyond, second moments of the inputs cost more than the layers, and XLA multiplies matrices
 
 
-def compiled(kernel: Infinite) -> AbstractKernelFunction:
-    """The compiled form of a kernel, where there is one; else the kernel itself.
+def compiled(kernel: Infinite, entries: int = sys.maxsize) -> AbstractKernelFunction:
+    """The compiled form of a kernel, where there is one and `entries` of it are worth it; else the kernel.
 
     There is one for `Conv`, `Dense`, `AvgPool`, `SumPool` and two-slope activations such as `Relu` in a row, on one or
     two site axes, with `GlobalAvgPool`, `GlobalSumPool` or `Flatten` after them, and anything behind that; on the CPU,
@@ -30,14 +33,17 @@ def compiled(kernel: Infinite) -> AbstractKernelFunction:
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
-    >>> type(compiled(ew.Infinite(net, (8, 8, 3)))).__name__
+    >>> type(compiled(ew.Infinite(net, (32, 32, 3)), 10**6)).__name__
     'Compiled'
-    >>> type(compiled(ew.Infinite(ew.Dense(1), (8,)))).__name__
+    >>> type(compiled(ew.Infinite(net, (32, 32, 3)), 1)).__name__
     'Infinite'
     """
     if importlib.util.find_spec("numba") is None or jax.default_backend() != "cpu":
         return kernel
-    return kernel if match(kernel) is None or kernel.shape[-1] > _MOST_CHANNELS else Compiled(kernel)
+    found = match(kernel) if kernel.shape[-1] <= _MOST_CHANNELS else None
+    if found is None or entries * pairs_of_sites(found.trunk) * _XLA_SECONDS < _WORTH_COMPILING:
+        return kernel
+    return Compiled(kernel)
 
 
 class Compiled(AbstractHostKernelFunction):
@@ -96,7 +102,6 @@ class Compiled(AbstractHostKernelFunction):
     def examples_per_tile(self, itemsize: int) -> int:
         """A square tile takes seconds, not minutes: it is a step of the progress that is reported."""
         from ._compiled_loops import threads
-        from ._compiled_plan import pairs_of_sites
 
         found = match(self.infinite)
         if found is None:

@@ -20,7 +20,7 @@ from ._plan import peak_bytes, walk
 # Below this complement of the correlation, float32 products lose the angle (its error is eps / angle).
 _NEARLY_PARALLEL = 1e-2
 _LARGEST_TILE = 512
-_WORKSPACE = 64 << 20  # bytes of temporaries in a tile: larger ones fall out of the caches
+_WORKSPACE = 48 << 20  # bytes of temporaries in a tile: larger ones fall out of the caches
 
 
 class Infinite(AbstractKernelFunction):
