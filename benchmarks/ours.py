@@ -4,8 +4,10 @@ import json
 import sys
 from collections.abc import Callable
 
-from protocol import peak_bytes, serve, timed
+from protocol import peak_bytes, serve, timed, versions
 from work import data
+
+PACKAGES = ("everwide", "jax", "jaxlib", "numpy", "numba")
 
 
 def network(spec: dict):
@@ -68,13 +70,6 @@ class Session:
         return {"seconds": self.floor()}
 
 
-def facts(_: dict) -> dict:
-    """The versions that ran."""
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("everwide", "jax", "jaxlib", "numpy", "numba")}
-
-
 def first_kernel(question: dict) -> None:
     """For the cold start: everything from the import to the first kernel, then a line."""
     import everwide as ew
@@ -89,4 +84,4 @@ if __name__ == "__main__":
     else:
         session = Session()
         answers = {name: getattr(session, name) for name in ("prepare", "prepare_floor", "time", "time_floor")}
-        serve({**answers, "facts": facts})
+        serve({**answers, "facts": lambda _: versions(PACKAGES)})

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -85,6 +86,15 @@ def peak_bytes() -> int:
     """The largest resident size that this process has had."""
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def versions(names: tuple[str, ...]) -> dict[str, str]:
+    """What is installed here."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(PackageNotFoundError):  # a source tree, an extra that is not there
+            found[name] = version(name)
+    return found
 
 
 def timed(fn: Callable[[], object]) -> float:

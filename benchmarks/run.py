@@ -72,15 +72,14 @@ class Bench:
     def fastest_mode(self, row: Row) -> Mode:
         """Try every way to run the incumbent: a warm-up and one repetition of each."""
         found = {}
-        for mode in row.modes(quick=self.quick):
-            with Worker(self.theirs, "theirs.py") as worker:
+        with Worker(self.theirs, "theirs.py") as worker:
+            for mode in row.modes(quick=self.quick):
                 try:
                     worker.ask(_question(row, row.n_trial) | {"how": mode.how, "dtype": mode.dtype})
                     found[mode] = worker.ask({"do": "time"})["seconds"]
+                    say(f"  their {mode}: {duration(found[mode])} with n={row.n_trial}")
                 except WorkerError as error:
                     say(f"  their {mode}: failed, {str(error).strip().splitlines()[-1]}")
-                    continue
-            say(f"  their {mode}: {duration(found[mode])} with n={row.n_trial}")
         if not found:
             raise SystemExit(f"{row.name}: the incumbent could not be run in any way.")
         return min(found, key=found.__getitem__)

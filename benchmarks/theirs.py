@@ -6,10 +6,11 @@ import jax
 import neural_tangents as nt
 import numpy as np
 from neural_tangents import stax
-from protocol import peak_bytes, serve, timed
+from protocol import peak_bytes, serve, timed, versions
 from work import data
 
 BOTH = ("nngp", "ntk")
+PACKAGES = ("neural-tangents", "jax", "jaxlib", "numpy", "scipy")
 
 
 def kernel_function(spec: dict):
@@ -62,13 +63,13 @@ class Session:
         return {"seconds": timed(self.run), "peak": peak_bytes()}
 
 
-def facts(_: dict) -> dict:
-    """The versions that ran."""
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("neural-tangents", "jax", "jaxlib", "numpy", "scipy")}
-
-
 if __name__ == "__main__":
     session = Session()
-    serve({"prepare": session.prepare, "kernels": session.kernels, "time": session.time, "facts": facts})
+    serve(
+        {
+            "prepare": session.prepare,
+            "kernels": session.kernels,
+            "time": session.time,
+            "facts": lambda _: versions(PACKAGES),
+        }
+    )

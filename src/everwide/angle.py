@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array
 from numpy.polynomial import chebyshev, polynomial
 
+SNAP = 4  # units of rounding in `1 - |correlation|` that may come from the correlation itself
 _DEGREE = {"float32": 7, "float64": 21}
 
 
@@ -75,6 +76,17 @@ def clamp(x: Array, low: float, high: float) -> Array:
 @clamp.defjvp
 def _(low: float, high: float, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     return clamp(primals[0], low, high), tangents[0]
+
+
+@jax.custom_jvp
+def snapped(m: Array) -> Array:
+    """`m` in `[0, 1]`, and 0 where it is no more than rounding: parallel numbers stay parallel; derivatives pass."""
+    return jnp.where(m < SNAP * jnp.finfo(m.dtype).eps, 0, jnp.minimum(m, 1))
+
+
+@snapped.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return snapped(primals[0]), tangents[0]
 
 
 @jax.custom_jvp

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .angle import angle, clamp, fold, root_squared, safe_reciprocal, safe_sqrt
+from .angle import angle, clamp, fold, root_squared, safe_reciprocal, safe_sqrt, snapped
 
 
 class GaussianPair(eqx.Module):
@@ -48,7 +48,7 @@ class GaussianPair(eqx.Module):
     def complement(self) -> Array:
         """`1 - |correlation|`, to full relative accuracy where `minus` is known."""
         if self.minus is None:
-            return clamp(1 - jnp.abs(self.correlation), 0.0, 1.0)
+            return snapped(1 - jnp.abs(self.correlation))
         apart = self.minus if self.plus is None else jnp.where(self.cov < 0, self.plus, self.minus)
         inverse = safe_reciprocal(safe_sqrt(self.var1)) * safe_reciprocal(safe_sqrt(self.var2))
         return root_squared(clamp((apart - self.radial) * (0.5 * inverse), 0.0, 1.0))

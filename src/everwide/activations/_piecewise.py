@@ -1,5 +1,6 @@
 """Piecewise linear functions, to full accuracy for all correlations."""
 
+import functools
 import math
 from itertools import pairwise
 
@@ -15,7 +16,7 @@ from ._base import AbstractActivation, Dual, GaussianPair, Moments
 from ._quadrature import FAR, legendre
 from ._rows import both_rows, complement, row_moments
 
-_NODES = 40
+_NODES = 64
 _FINEST = 1e-5  # angles below this are one and the same to all knots
 
 
@@ -75,30 +76,14 @@ class PiecewiseLinear(AbstractActivation):
     def _over_correlations(self, std1: Array, std2: Array, pair: GaussianPair) -> tuple[Array, Array]:
         """`int_0^c (c - r) p(r) dr` and `int_0^c p(r) dr`, where `p` is the density, summed over all pairs of knots.
 
-        With `r = cos(a)` the density is smooth in the logarithm of the angle `a`. A negative correlation is a positive
-        one with the second Gaussian turned around.
+        A negative correlation is a positive one with the second Gaussian turned around.
         """
-        rest = complement(pair)
-        c = jnp.abs(pair.correlation)
-        sign = jnp.where(pair.cov < 0, -1, 1).astype(rest.dtype)
-        end = angle(rest)
-        low, high = jnp.arcsinh(end / _FINEST), math.asinh(math.pi / 2 / _FINEST)
-        x, weights = (jnp.asarray(a, rest.dtype) for a in legendre(_NODES, 0.0, 1.0))
-        places = tuple(tuple(jnp.clip(k / s, -FAR, FAR) for k in self.knots) for s in (std1, std2))
-
-        @jax.checkpoint
-        def body(sums: tuple[Array, Array], node: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
-            up = jnp.exp(low + node[0] * (high - low))
-            a = (up - 1 / up) * (_FINEST / 2)
-            measure = node[1] * (high - low) * (up + 1 / up) * (_FINEST / 2)
-            value = measure * self._density(places, a, sign)
-            return (sums[0] + value * _ahead(c, end, a), sums[1] + value), None
-
-        zero = jnp.zeros(jnp.broadcast_shapes(rest.shape, std1.shape, std2.shape), rest.dtype)
-        moment, slope = jax.lax.scan(body, (zero, zero), (x, weights))[0]
+        sign = jnp.where(pair.cov < 0, -1, 1).astype(pair.cov.dtype)
+        places = (jnp.stack([jnp.clip(k / s, -FAR, FAR) for k in self.knots]) for s in (std1, std2))
+        moment, slope = _integrate(self, *places, jnp.abs(pair.correlation), angle(complement(pair)), sign)
         return moment, slope * sign
 
-    def _density(self, places: tuple[tuple[Array, ...], ...], a: Array, sign: Array) -> Array:
+    def density(self, places1: Array, places2: Array, a: Array, sign: Array) -> Array:
         """`sum J_i J_j exp(-(x_i^2 - 2 cos(a) x_i y_j + y_j^2) / (2 sin(a)^2)) / 2 pi`.
 
         Taken from `sum J_i J_j`, which is often zero, without cancellation: for wide Gaussians all exponents are small.
@@ -106,16 +91,40 @@ class PiecewiseLinear(AbstractActivation):
         bends = self._bends
         squared = jnp.sin(a) ** 2
         aside = 4 * jnp.sin(a / 2) ** 2  # 2 (1 - cos(a))
-        total = jnp.full_like(a * places[0][0] * places[1][0], np.sum(bends) ** 2)
-        for bend1, x in zip(bends, places[0], strict=True):
-            for bend2, y in zip(bends, places[1], strict=True):
+        total = jnp.full_like(a * places1[0] * places2[0], np.sum(bends) ** 2)
+        for bend1, x in zip(bends, places1, strict=True):
+            for bend2, y in zip(bends, places2, strict=True):
                 distance = (x - sign * y) ** 2 + aside * (sign * x * y)
                 total = total + bend1 * bend2 * jnp.expm1(-0.5 * distance / squared)
         return total / (2 * math.pi)
 
 
-def _ahead(c: Array, end: Array, a: Array) -> Array:
-    """`c - cos(a)` where `c = cos(end)`: the value without cancellation, the derivatives as written."""
-    plain = c - jnp.cos(a)
-    exact = 2 * jnp.sin((a + end) / 2) * jnp.sin((a - end) / 2)
-    return plain + jax.lax.stop_gradient(exact - plain)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _integrate(
+    f: PiecewiseLinear, places1: Array, places2: Array, c: Array, end: Array, sign: Array
+) -> tuple[Array, Array]:
+    """Over angles `a` from `end` to `pi / 2`, with `r = cos(a)`: the density is smooth in the logarithm of `a`."""
+    low, high = jnp.arcsinh(end / _FINEST), math.asinh(math.pi / 2 / _FINEST)
+
+    @jax.checkpoint
+    def body(sums: tuple[Array, Array], node: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
+        up = jnp.exp(low + node[0] * (high - low))
+        a = (up - 1 / up) * (_FINEST / 2)
+        measure = node[1] * (high - low) * (up + 1 / up) * (_FINEST / 2)
+        value = measure * f.density(places1, places2, a, sign)
+        ahead = 2 * jnp.sin((a + end) / 2) * jnp.sin((a - end) / 2)  # c - r, without cancellation
+        return (sums[0] + value * ahead, sums[1] + value), None
+
+    zero = jnp.zeros(jnp.broadcast_shapes(c.shape, places1.shape[1:], places2.shape[1:]), c.dtype)
+    nodes = tuple(jnp.asarray(a, c.dtype) for a in legendre(_NODES, 0.0, 1.0))
+    return jax.lax.scan(body, (zero, zero), nodes)[0]
+
+
+@_integrate.defjvp
+def _(f: PiecewiseLinear, primals: tuple, tangents: tuple) -> tuple:
+    """The first integral changes with `c` at the rate of the second; through `end` that would be 0 times infinity."""
+    d1, d2, dc, dend, dsign = tangents
+    run = functools.partial(_integrate.fun, f)
+    (moment, slope), (by_places, _) = jax.jvp(run, primals, (d1, d2, *map(jnp.zeros_like, (dc, dend, dsign))))
+    turned = jax.jvp(lambda *entry: run(*entry)[1], primals, tangents)[1]
+    return (moment, slope), (by_places + slope * dc, turned)

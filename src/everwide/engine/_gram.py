@@ -134,7 +134,8 @@ def plan_memory(
     require(
         result + 2 * tile,
         limit,
-        f"{fields} kernel matri{'x' if fields == 1 else 'ces'} of shape {shape} in {dtype} with tiles of {size.rows} x {size.cols} examples",
+        f"{fields} kernel matri{'x' if fields == 1 else 'ces'} of shape {shape} in {dtype} "
+        f"with tiles of {size.rows} x {size.cols} examples",
         "Ask for one kernel only (everwide.ntk or everwide.nngp), pass float32 data or fewer rows, "
         "or give out= an array on disk (numpy.memmap).",
     )

@@ -23,6 +23,7 @@ import numpy as np
 from numba import config, int64, njit, uint64
 from numba.extending import overload
 
+from ..angle import SNAP
 from ._compiled_plan import (
     BEGIN,
     DILATION,
@@ -130,6 +131,7 @@ def curved_row(planes, out, size, n, rows, sums, width, stats1, p, stats2, q, ha
     gain, shift, odd, even = numbers[step, GAIN], numbers[step, SHIFT], numbers[step, ODD], numbers[step, EVEN]
     trained, trained_shift = numbers[step, TRAINED], numbers[step, TRAINED_SHIFT]
     zero, one = numbers.dtype.type(0), numbers.dtype.type(1)
+    parallel = one - numbers.dtype.type(SNAP) * numbers.dtype.type(2.0**-23 if numbers.itemsize == 4 else 2.0**-52)
     nngp, ntk, sums, tangents = uint64(out), uint64(out + size), uint64(sums), uint64(sums + width)
     std1, std2, inverse1, inverse2 = uint64(p), uint64(q), uint64(p + half), uint64(q + half)
     for m in range(uint64(n)):
@@ -137,7 +139,7 @@ def curved_row(planes, out, size, n, rows, sums, width, stats1, p, stats2, q, ha
         cov = gain * total + shift
         tangent = gain * rows[tangents + m] + (trained * total + trained_shift)
         correlation = abs(cov * stats1[inverse1 + m] * stats2[inverse2 + m])
-        rest = one - (correlation if correlation < one else one)
+        rest = one - (correlation if correlation < parallel else one)
         square = rest * rest
         root = np.sqrt(rest)
         # two short chains of dependent operations instead of a long one

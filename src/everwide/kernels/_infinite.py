@@ -15,7 +15,7 @@ from ..kernel import AbstractKernelFunction, Block, Covariance, Graph, Inputs, K
 from ..layers import AbstractLayer
 from ..layers._base import step
 from ..signal import Demand, Pairs, Parametrization, Signal
-from ._plan import peak_bytes, walk
+from ._plan import Step, peak_bytes, walk
 
 # Below this complement of the correlation, float32 products lose the angle (its error is eps / angle).
 _NEARLY_PARALLEL = 1e-2
@@ -93,14 +93,16 @@ class Infinite(AbstractKernelFunction):
         return self.output().sites * (2 if self.pairs is Pairs.ALL_SITES else 1)
 
     def examples_per_tile(self, itemsize: int) -> int:
-        size = _LARGEST_TILE
-        while size > 1 and self.tile_bytes(size, size, itemsize) > _WORKSPACE:
+        size, steps = _LARGEST_TILE, self._steps()
+        while size > 1 and peak_bytes(steps, size, size, itemsize) > _WORKSPACE:
             size //= 2
         return size
 
     def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
-        steps = list(walk(self.net, self._input(), self.wanted))
-        return peak_bytes(steps, n1, n2, itemsize)
+        return peak_bytes(self._steps(), n1, n2, itemsize)
+
+    def _steps(self) -> list[Step]:
+        return list(walk(self.net, self._input(), self.wanted))
 
     def _kernel(self, cross: Covariance, own1, own2, first, second) -> Kernel:
         (x1, place1), (x2, place2) = first, second

@@ -38,14 +38,13 @@ def _numbers(signal: Signal, demand: Demand, n1: int, n2: int) -> int:
 
 def walk(layer: AbstractLayer, signal: Signal, wanted: Demand, depth: int = 0) -> Iterator[Step]:
     """The steps of a network in the order in which they run."""
-    after = layer.describe(signal)
     if isinstance(layer, Serial):
         demands = layer.demands(wanted)
         for i, (inner, writes) in enumerate(zip(layer.layers, demands[1:], strict=True)):
             yield from walk(inner, signal.at(i), writes, depth)
             signal = replace(inner.describe(signal.at(i)), path=signal.path)
         return
-    label = type(layer).__name__
+    label, after = type(layer).__name__, layer.describe(signal)
     if isinstance(layer, Repeat):
         yield Step(f"{label} x {layer.times}", depth, signal, after, layer.demand(wanted), wanted)
         yield from walk(layer.layer, signal.at(0), layer.demand_inside(wanted), depth + 1)
