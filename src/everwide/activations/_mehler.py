@@ -25,7 +25,7 @@ from ._quadrature import FAR, Function, Order, Rule, line_rule, with_slope
 from ._rows import in_blocks
 from ._tail import Tail, tail_of
 
-_BLOCK = 32  # terms that XLA fuses into one pass over a tile
+_BLOCK, _SHORT = 32, 4  # terms that XLA fuses into one pass over a tile; for derivatives, short of long compilations
 _ORDERS = {64: Order(32, 48, 9.5), 128: Order(40, 64, 9.5), 512: Order(64, 128, 9.5)}
 
 
@@ -77,7 +77,7 @@ def add_up(one: Side, two: Side, correlation: Array, complement: Array) -> Sums:
 @jax.custom_jvp
 def _series(c: Array, left: Array, right: Array) -> tuple[Array, Array]:
     k = np.arange(len(left))
-    return _polynomials(c, left, right, 1 / (k + 1), np.ones(len(k)))
+    return _polynomials(_BLOCK, c, left, right, 1 / (k + 1), np.ones(len(k)))
 
 
 @_series.defjvp
@@ -87,22 +87,21 @@ def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[tuple[Ar
     k = np.arange(len(left))
     weights = 1 / (k + 1), np.ones(len(k))
     up = lambda a: jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
-    by_c = _polynomials(c, up(left), up(right), (k + 1) / (k + 2), k + 1.0)
-    by_left = _polynomials(c, dleft, right, *weights)
-    by_right = _polynomials(c, left, dright, *weights)
+    by_c = _polynomials(_SHORT, c, up(left), up(right), (k + 1) / (k + 2), k + 1.0)
+    by_left = _polynomials(_SHORT, c, dleft, right, *weights)
+    by_right = _polynomials(_SHORT, c, left, dright, *weights)
     moved = tuple(d * dc + a + b for d, a, b in zip(by_c, by_left, by_right, strict=True))
     return _series(c, left, right), moved
 
 
-def _polynomials(c: Array, left: Array, right: Array, *weights: np.ndarray) -> tuple[Array, ...]:
+def _polynomials(block: int, c: Array, left: Array, right: Array, *weights: np.ndarray) -> tuple[Array, ...]:
     """`sum_k w_k left_k right_k c^k` for each of the weights, by Horner's rule, a block of terms a pass."""
-    blocks = len(left) // _BLOCK
-    fold = lambda a: jnp.flip(a.reshape(blocks, _BLOCK, *a.shape[1:]), 0)
+    fold = lambda a: jnp.flip(a.reshape(-1, block, *a.shape[1:]), 0)
     scaled = fold(jnp.asarray(np.stack(weights, 1), c.dtype))
 
-    def body(sums: tuple[Array, ...], block: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], None]:
-        lefts, rights, scale = block
-        for i in reversed(range(_BLOCK)):
+    def body(sums: tuple[Array, ...], terms: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], None]:
+        lefts, rights, scale = terms
+        for i in reversed(range(block)):
             product = lefts[i] * rights[i]
             sums = tuple(total * c + scale[i, j] * product for j, total in enumerate(sums))
         return sums, None

@@ -16,7 +16,7 @@ def Tanh() -> Elementwise:  # noqa: N802 - reads as a layer, like the others
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Dense(w_std=1.5), ew.activations.Tanh(), ew.Dense(1))
     """
-    return Elementwise(jnp.tanh, name="Tanh()")
+    return Elementwise(_tanh, name="Tanh()")
 
 
 def Sigmoid() -> Elementwise:  # noqa: N802
@@ -104,6 +104,10 @@ class _ExponentialLinear:
     def __call__(self, x: Array) -> Array:
         below = self.alpha * jnp.expm1(jnp.minimum(x, 0))
         return self.scale * jnp.where(x > 0, x, below)
+
+
+def _tanh(x: Array) -> Array:  # NumPy's own does not pickle by name
+    return jnp.tanh(x)
 
 
 def _sigmoid(x: Array) -> Array:

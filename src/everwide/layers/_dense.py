@@ -20,7 +20,7 @@ class Affine(eqx.Module):
     """Weights and biases of one random affine map."""
 
     weight: Float[Array, "*fan_in out"]
-    bias: Float[Array, "*sites out"] | None
+    bias: Float[Array, "*sites channels"] | None
     parametrization: Parametrization = eqx.field(static=True)
 
 
