@@ -1,10 +1,11 @@
 # Every target makes its own environment: Python 3.11+ and make are all it takes.
 PYTHON ?= python3
+BENCH_PYTHON ?= $(PYTHON)
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST = $(1)/bin/python -m pytest -n 2 -q $(2) $(ARGS)
 
-.PHONY: help report test test-all test-lowest check format api bench docs clean
+.PHONY: help report test test-all test-lowest check format api bench accuracy docs clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -39,14 +40,17 @@ format: $(VENV)/.has-dev  ## let ruff rewrite what it can
 api: $(VENV)/.has-test  ## rewrite tests/public_api.txt
 	$(BIN)/python tests/public_api.py --write
 
-bench: $(VENV)/.has-test  ## the benchmarks; ARGS= goes to benchmarks/run.py
+bench: $(VENV)/.has-test .bench/.installed  ## the speed against neural-tangents; ARGS= goes to benchmarks/run.py
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+accuracy: $(VENV)/.has-test  ## the accuracy of float32 kernels; ARGS= goes to benchmarks/accuracy.py
+	$(BIN)/python benchmarks/accuracy.py $(ARGS)
 
 docs: $(VENV)/.has-docs  ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## forget environments and caches
-	rm -rf $(VENV) .venv-lowest site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .bench site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # .venv/.has-NAME: the package with its extra NAME is installed, as pyproject.toml has it now.
 .PRECIOUS: $(VENV)/.has-%
@@ -64,4 +68,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest.py > .venv-lowest/constraints.txt
 	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/constraints.txt --editable ".[test]"
+	@touch $@
+
+.bench/.installed: benchmarks/incumbent.txt
+	@$(BENCH_PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' \
+		|| { echo "jaxlib 0.4.30 needs Python 3.12 or earlier: make bench BENCH_PYTHON=python3.12" >&2; exit 1; }
+	rm -rf .bench
+	$(BENCH_PYTHON) -m venv .bench
+	.bench/bin/python -m pip install --quiet --requirement benchmarks/incumbent.txt
 	@touch $@

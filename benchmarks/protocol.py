@@ -46,8 +46,11 @@ class Worker:
         """Send one question and wait for its answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise WorkerError("The worker has ended.") from error
         line = self._process.stdout.readline()
         if not line:
             raise WorkerError(f"The worker ended with status {self._process.wait()} on {question} (out of memory?).")

@@ -13,7 +13,7 @@ A kink at zero makes the coefficients decay slowly, but in a known way: see `_ta
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,10 +91,10 @@ def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[tuple[Ar
     by_left = _polynomials(_SHORT, c, dleft, right, *weights)
     by_right = _polynomials(_SHORT, c, left, dright, *weights)
     moved = tuple(d * dc + a + b for d, a, b in zip(by_c, by_left, by_right, strict=True))
-    return _series(c, left, right), moved
+    return _series(c, left, right), (moved[0], moved[1])
 
 
-def _polynomials(block: int, c: Array, left: Array, right: Array, *weights: np.ndarray) -> tuple[Array, ...]:
+def _polynomials(block: int, c: Array, left: Array, right: Array, *weights: np.ndarray) -> Any:
     """`sum_k w_k left_k right_k c^k` for each of the weights, by Horner's rule, a block of terms a pass."""
     fold = lambda a: jnp.flip(a.reshape(-1, block, *a.shape[1:]), 0)
     scaled = fold(jnp.asarray(np.stack(weights, 1), c.dtype))

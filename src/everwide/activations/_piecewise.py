@@ -80,7 +80,7 @@ class PiecewiseLinear(AbstractActivation):
         """
         sign = jnp.where(pair.cov < 0, -1, 1).astype(pair.cov.dtype)
         places = (jnp.stack([jnp.clip(k / s, -FAR, FAR) for k in self.knots]) for s in (std1, std2))
-        moment, slope = _integrate(self, *places, jnp.abs(pair.correlation), angle(complement(pair)), sign)
+        moment, slope = _integrals(self, *places, jnp.abs(pair.correlation), angle(complement(pair)), sign)
         return moment, slope * sign
 
     def density(self, places1: Array, places2: Array, a: Array, sign: Array) -> Array:
@@ -100,6 +100,20 @@ class PiecewiseLinear(AbstractActivation):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _integrals(f: PiecewiseLinear, *entry: Array) -> tuple[Array, Array]:
+    return _integrate(f, *entry)
+
+
+@_integrals.defjvp
+def _(f: PiecewiseLinear, primals: tuple, tangents: tuple) -> tuple:
+    """The first integral changes with `c` at the rate of the second; through `end` that would be 0 times infinity."""
+    d1, d2, dc, dend, dsign = tangents
+    run = functools.partial(_integrate, f)
+    (moment, slope), (by_places, _) = jax.jvp(run, primals, (d1, d2, *map(jnp.zeros_like, (dc, dend, dsign))))
+    turned = jax.jvp(lambda *entry: run(*entry)[1], primals, tangents)[1]
+    return (moment, slope), (by_places + slope * dc, turned)
+
+
 def _integrate(
     f: PiecewiseLinear, places1: Array, places2: Array, c: Array, end: Array, sign: Array
 ) -> tuple[Array, Array]:
@@ -118,13 +132,3 @@ def _integrate(
     zero = jnp.zeros(jnp.broadcast_shapes(c.shape, places1.shape[1:], places2.shape[1:]), c.dtype)
     nodes = tuple(jnp.asarray(a, c.dtype) for a in legendre(_NODES, 0.0, 1.0))
     return jax.lax.scan(body, (zero, zero), nodes)[0]
-
-
-@_integrate.defjvp
-def _(f: PiecewiseLinear, primals: tuple, tangents: tuple) -> tuple:
-    """The first integral changes with `c` at the rate of the second; through `end` that would be 0 times infinity."""
-    d1, d2, dc, dend, dsign = tangents
-    run = functools.partial(_integrate.fun, f)
-    (moment, slope), (by_places, _) = jax.jvp(run, primals, (d1, d2, *map(jnp.zeros_like, (dc, dend, dsign))))
-    turned = jax.jvp(lambda *entry: run(*entry)[1], primals, tangents)[1]
-    return (moment, slope), (by_places + slope * dc, turned)

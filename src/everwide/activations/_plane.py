@@ -49,7 +49,8 @@ def refine(
     flat = needed.reshape(-1)
     place = jnp.argsort(~flat, stable=True)
     place = jnp.concatenate([place, jnp.full(padded - total, place[-1])]) if padded > total else place
-    safe = Entries(*(jnp.ones((), entries.std1.dtype) for _ in range(3)), jnp.zeros((), entries.std1.dtype))
+    one, zero = jnp.ones((), entries.std1.dtype), jnp.zeros((), entries.std1.dtype)
+    safe = Entries(one, one, one, zero)
     chosen = Entries(
         *(
             jnp.where(flat, jnp.broadcast_to(e, shape).reshape(-1), s)[place].reshape(-1, _CHUNK)
@@ -74,53 +75,43 @@ def refine(
 def _moments(
     fn: Function, points: tuple[float, ...], precision: Precision, std1: Array, std2: Array, c: Array, rest: Array
 ) -> tuple[Array, Array]:
-    return _integrate(fn, points, precision, std1, std2, c, rest)
+    found = _integrate(fn, points, precision, std1, std2, c, rest)
+    return found[0], found[1]
 
 
 @_moments.defjvp
 def _(fn: Function, points: tuple[float, ...], precision: Precision, primals: tuple, tangents: tuple) -> tuple:
     """Price's theorem for the moment: through the width of the second rule the derivative is lost where it is 0."""
     run = functools.partial(_integrate, fn, points, precision)
-    d1, d2, dc, _ = tangents
-    fixed = jnp.zeros_like(dc)
-    held = functools.partial(run, hold=True)  # at a fixed correlation the kinks stay where they are, for continuous f
-    (moment, slope), (by_stds, _) = jax.jvp(held, primals, (d1, d2, fixed, fixed))
+    moment, slope, by1, by2 = run(*primals)
     turned = jax.jvp(lambda *entry: run(*entry)[1], primals, tangents)[1]
-    return (moment, slope), (by_stds + primals[0] * primals[1] * slope * dc, turned)
+    d1, d2, dc, _ = tangents
+    return (moment, slope), (by1 * d1 + by2 * d2 + primals[0] * primals[1] * slope * dc, turned)
 
 
 def _integrate(
-    fn: Function,
-    points: tuple[float, ...],
-    precision: Precision,
-    std1: Array,
-    std2: Array,
-    c: Array,
-    rest: Array,
-    *,
-    hold: bool = False,
-) -> tuple[Array, Array]:
-    """`E_u[f(u) E[f(v) | u]]`: the second expectation changes where the line of `v` given `u` crosses a point.
+    fn: Function, points: tuple[float, ...], precision: Precision, std1: Array, std2: Array, c: Array, rest: Array
+) -> tuple[Array, ...]:
+    """`E_u[f(u) E[f(v) | u]]`, the same for `f'`, and how fast the first one changes with `std1` and with `std2`.
 
-    With `hold` the nodes, in units of standard deviations, count as constants for derivatives.
+    The second expectation changes where the line of `v` given `u` crosses a point.
     """
-    still = jax.lax.stop_gradient if hold else lambda a: a
     width = jnp.maximum(safe_sqrt(rest * (2 - rest)), precision.width)
-    rule = _outer_rule(points, precision, *(still(a) for a in (std1, std2, c, width)))
+    rule = _outer_rule(points, precision, std1, std2, c, width)
     value, slope = with_slope(fn, std1 * rule.nodes)
 
     @jax.checkpoint
-    def body(sums: tuple[Array, Array], node: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
+    def body(sums: tuple[Array, ...], node: tuple[Array, ...]) -> tuple[tuple[Array, ...], None]:
         z, value, slope = node
-        mean, std = c * std2 * z, std2 * width
-        given = line_rule(points, still(mean), still(std), precision.inner)
-        inner = with_slope(fn, mean + std * given.nodes)
-        total = jnp.sum(given.weights, 0)
-        return (sums[0] + value * given.mean(inner[0]) / total, sums[1] + slope * given.mean(inner[1]) / total), None
+        given = line_rule(points, c * std2 * z, std2 * width, precision.inner)
+        z2 = c * z + width * given.nodes
+        f, df = with_slope(fn, std2 * z2)
+        mean, mean_slope, by2 = (given.mean(a) / jnp.sum(given.weights, 0) for a in (f, df, z2 * df))
+        terms = value * mean, slope * mean_slope, z * slope * mean, value * by2
+        return tuple(a + b for a, b in zip(sums, terms, strict=True)), None
 
-    zero = jnp.zeros_like(std1)
     nodes = rule.nodes, rule.weights * value, rule.weights * slope
-    return jax.lax.scan(body, (zero, zero), nodes)[0]
+    return jax.lax.scan(body, (jnp.zeros_like(std1),) * 4, nodes)[0]
 
 
 def _outer_rule(

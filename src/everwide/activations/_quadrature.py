@@ -61,7 +61,7 @@ def gaussian_rule(points: Array, grain: Array, order: Order) -> Rule:
     centre = jnp.concatenate([points, points])
     length = jnp.maximum(jnp.concatenate([points - edges[:-1], edges[1:] - points]), 0)
     inside = lambda d: jnp.maximum(sign * (jnp.clip(centre + sign * d, -order.reach, order.reach) - centre), 0)
-    distance, weights = _one_side(*(inside(d) for d in (0, jnp.minimum(length, 1), length)), grain, order)
+    distance, weights = _one_side(inside(0), inside(jnp.minimum(length, 1)), inside(length), grain, order)
     nodes, weights = (a.reshape(-1, *points.shape[1:]) for a in (centre + sign * distance, weights))
     return Rule(nodes, weights * (jnp.exp(-0.5 * nodes**2) * (2 * np.pi) ** -0.5))
 

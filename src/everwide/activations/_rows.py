@@ -98,7 +98,7 @@ def trusted(value: Array, error: Array, tolerance: float, name: str) -> Array:
 
 def _message(name: str, tolerance: float, reached: float) -> str:
     return (
-        f"The Gaussian moments of {name} have a relative error of about {reached:.0e}, expected at most {tolerance:.0e}. "
+        f"The Gaussian moments of {name} have a relative error of {reached:.0e}, expected at most {tolerance:.0e}. "
         "A function that is not smooth must name its kinks, as in Elementwise(fn, kinks=(0.0,)); name also points away "
         "from 0 around which it changes quickly. Functions that jump, oscillate quickly or grow faster than a "
         "polynomial at this variance have no reliable moments: use a closed form, or smaller w_std and b_std."

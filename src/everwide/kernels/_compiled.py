@@ -2,7 +2,6 @@
 
 import importlib.util
 import math
-import sys
 
 import equinox as eqx
 import jax
@@ -24,7 +23,7 @@ _XLA_SECONDS, _WORTH_COMPILING = 8e-9, 2.0  # of one pair of sites in one layer;
 _MOST_CHANNELS = 64  # beyond, second moments of the inputs cost more than the layers, and XLA multiplies matrices
 
 
-def compiled(kernel: Infinite, entries: int = sys.maxsize) -> AbstractKernelFunction:
+def compiled(kernel: Infinite, entries: float = math.inf) -> AbstractKernelFunction:
     """The compiled form of a kernel, where there is one and `entries` of it are worth it; else the kernel.
 
     There is one for `Conv`, `Dense`, `AvgPool`, `SumPool` and two-slope activations such as `Relu` in a row, on one or

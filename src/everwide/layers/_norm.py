@@ -8,9 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..kernel import Covariance, Example, Kernel, outer
-from ..signal import Demand, Signal
-from ._base import AbstractLayer, Params, like, needs_sites, positive
+from ..signal import ArchitectureError, Demand, Signal
+from ._base import AbstractLayer, Params, like, name, needs_sites, positive
 from ._dense import Hyper
+
+Sites = bool | tuple[int, ...]
 
 
 class AbstractNorm(AbstractLayer):
@@ -19,7 +21,7 @@ class AbstractNorm(AbstractLayer):
     At infinite width the size is a number that depends on the example alone, so a Gaussian signal stays Gaussian.
     """
 
-    sites: eqx.AbstractVar[bool]
+    sites: eqx.AbstractVar[Sites]
     eps: eqx.AbstractVar[Hyper]
     centre: eqx.AbstractClassVar[bool]
 
@@ -27,6 +29,9 @@ class AbstractNorm(AbstractLayer):
         positive(self, "eps", self.eps)
         if self.sites:
             needs_sites(self, signal)
+        rank = len(signal.sites)
+        if not isinstance(self.sites, bool) and not all(-rank <= a < rank for a in self.sites):
+            raise ArchitectureError(f"{name(self)}(sites={self.sites}): the input of shape {signal.shape} has {rank}.")
         return signal
 
     def demand(self, wanted: Demand) -> Demand:
@@ -85,7 +90,7 @@ class AbstractNorm(AbstractLayer):
         """Mean over the sites that exist, where this layer normalizes over sites."""
         if not self.sites:
             return a
-        axes = tuple(range(rank))
+        axes = tuple(range(rank)) if self.sites is True else tuple(a % rank for a in self.sites)
         if mask is None:
             return jnp.mean(a, axes, keepdims=True)
         count = jnp.sum(mask, axes, keepdims=True).astype(a.dtype)
@@ -95,24 +100,24 @@ class AbstractNorm(AbstractLayer):
 class LayerNorm(AbstractNorm):
     """Subtract the mean and divide by the standard deviation, over the channels of each site.
 
-    With `sites=True` the statistics are over channels and all sites together.
+    With `sites=True` the statistics are over channels and all sites together; a tuple names some of the site axes.
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Dense(), ew.LayerNorm(), ew.Relu(), ew.Dense(1))
     """
 
     centre: ClassVar[bool] = True
-    sites: bool = eqx.field(static=True, default=False)
+    sites: Sites = eqx.field(static=True, default=False)
     eps: Hyper = 1e-6
 
 
 class RmsNorm(AbstractNorm):
-    """Divide by the root mean square over the channels of each site (with `sites=True`, over channels and all sites).
+    """Divide by the root mean square over the channels of each site (`sites`: as in `LayerNorm`).
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Dense(), ew.RmsNorm(), ew.Relu(), ew.Dense(1))
     """
 
     centre: ClassVar[bool] = False
-    sites: bool = eqx.field(static=True, default=False)
+    sites: Sites = eqx.field(static=True, default=False)
     eps: Hyper = 1e-6

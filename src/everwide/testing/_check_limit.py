@@ -141,7 +141,7 @@ def _gradients(layer: AbstractLayer, limit: Limit, inputs: Inputs) -> None:
         weigh = lambda a: jnp.sum(a * jnp.cos(jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape))
         return sum((weigh(a) for a in (cross.nngp, cross.ntk, own.nngp, own.ntk)), jnp.zeros((), dtype))
 
-    hard = replace(inputs, x=inputs.x.at[1].set(inputs.x[0]).at[2].set(0))
+    hard = replace(inputs, x=jnp.asarray(inputs.x).at[1].set(inputs.x[0]).at[2].set(0))
     value, slope = total(jnp.zeros((), dtype), hard, hard)
     if not np.isfinite([float(value), float(slope)]).all():
         raise ConformanceError(

@@ -52,18 +52,18 @@ def run_golden(cases: str | Path, arrays: str | Path, *, out: TextIO | None = No
     skipped later: kind 'predict_flow' belongs to a later version
     0 passed, 0 failed, 1 skipped
     """
-    out = sys.stdout if out is None else out
+    stream = sys.stdout if out is None else out
     described = json.loads(Path(cases).read_text())
     with np.load(arrays) as archive:
         stored = dict(archive)
     outcomes = []
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:  # most of the time is compilation
         for outcome in pool.map(lambda case: run_case(case, stored), described["cases"]):
-            _say(out, f"{outcome.status:7} {outcome.case}: {outcome.detail}")
+            _say(stream, f"{outcome.status:7} {outcome.case}: {outcome.detail}")
             outcomes.append(outcome)
     count = {s: sum(o.status == s for o in outcomes) for s in ("passed", "failed", "skipped")}
     skipped = f", {count['skipped']} skipped" if count["skipped"] else ""
-    _say(out, f"{count['passed']} passed, {count['failed']} failed{skipped}")
+    _say(stream, f"{count['passed']} passed, {count['failed']} failed{skipped}")
     return outcomes
 
 
