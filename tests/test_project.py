@@ -127,7 +127,7 @@ def bases(cls: type) -> list[type]:
 
 
 def is_abstract(cls: Any) -> bool:
-    return inspect.isabstract(cls) or bool(getattr(cls, "__abstractvars__", ()))
+    return inspect.isabstract(cls) or any(getattr(cls, f"__abstract{kind}vars__", ()) for kind in ("", "class"))
 
 
 def methods(cls: type, *, concrete: bool) -> set[str]:

@@ -63,7 +63,7 @@ class Example(eqx.Module):
     """
 
     x: Float[Array, "*sites channels"]
-    mask: Bool[Array, "*sites"] | None = None
+    mask: Bool[Array, "..."] | None = None
     graph: Graph | None = None
     key: Array | None = None  # randomness of this pass (dropout); None means inference
 

@@ -88,10 +88,14 @@ class AbstractBranches(AbstractLayer):
     branches: eqx.AbstractVar[tuple[AbstractLayer, ...]]
 
     def describe_branches(self, signal: Signal) -> list[Signal]:
-        """What comes out of each branch; raises if two of them share randomness."""
+        """What comes out of each branch."""
         if not self.branches:
             raise ArchitectureError(f"{name(self)}() needs at least one branch.")
-        outs = [b.describe(signal.at(i)) for i, b in enumerate(self.branches)]
+        return [replace(b.describe(signal.at(i)), path=signal.path) for i, b in enumerate(self.branches)]
+
+    def describe_independent(self, signal: Signal) -> list[Signal]:
+        """The same; raises if two branches share randomness."""
+        outs = self.describe_branches(signal)
         for i, a in enumerate(outs):
             for j, b in enumerate(outs[:i]):
                 if a.sources & b.sources:
@@ -100,7 +104,7 @@ class AbstractBranches(AbstractLayer):
                         "visible in single channels of both, so the law of their combination is not known. End one of "
                         "them with a Dense or Conv layer, or write one function of the signal with Elementwise."
                     )
-        return [replace(o, path=signal.path) for o in outs]
+        return outs
 
     def demand(self, wanted: Demand) -> Demand:
         return reduce(Demand.join, (b.demand(wanted) for b in self.branches))
@@ -148,7 +152,7 @@ class Sum(AbstractBranches):
         self.branches = branches
 
     def describe(self, signal: Signal) -> Signal:
-        outs = self.describe_branches(signal)
+        outs = self.describe_independent(signal)
         _same_shapes(self, outs)
         return joint_law(outs, gaussian=all(o.gaussian for o in outs))
 
@@ -228,7 +232,7 @@ class Product(AbstractBranches):
         self.branches = branches
 
     def describe(self, signal: Signal) -> Signal:
-        outs = self.describe_branches(signal)
+        outs = self.describe_independent(signal)
         _same_shapes(self, outs)
         return joint_law(outs, gaussian=len(outs) == 1 and outs[0].gaussian)
 

@@ -16,8 +16,8 @@ from ._combine import AbstractBranches, add_kernels, added_means, joint_law
 class Concat(AbstractBranches):
     """Branches side by side: in the channels, or along the site axis `axis`.
 
-    In the channels each branch counts with its share of them. Along a site axis the sites of different branches are
-    independent; the branches must not share randomness either way.
+    In the channels each branch counts with its share of them. Along a site axis the branches must not share randomness:
+    their sites are independent.
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Concat(ew.Dense(32), ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(96))), ew.Dense(1))
@@ -32,8 +32,9 @@ class Concat(AbstractBranches):
         self.axis = axis
 
     def describe(self, signal: Signal) -> Signal:
-        outs = self.describe_branches(signal)
-        return _beside(outs) if self.axis is None else _behind(outs, self.axis)
+        if self.axis is None:  # every channel is averaged over by itself, so branches may share what they like
+            return _beside(self.describe_branches(signal))
+        return _behind(self.describe_independent(signal), self.axis)
 
     def forward(self, params: Params, example: Example) -> Example:
         outs = self.run(params, example)

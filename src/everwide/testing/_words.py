@@ -11,7 +11,7 @@ _REQUIRED = object()
 class Word:
     """The options of one layer of a reference case; `finish` complains about those that nobody has read."""
 
-    def __init__(self, spec: Mapping[str, Any]):
+    def __init__(self, spec: Any):
         if not isinstance(spec, Mapping) or not isinstance(spec.get("type"), str):
             raise ArchitectureError(f"A layer of a case must be an object with a 'type', got {spec!r}.")
         self.type: str = spec["type"]
