@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -108,13 +109,15 @@ def timed(fn: Callable[[], object]) -> float:
 
 
 def seconds_to_first_line(command: list[str]) -> float:
-    """From the start of a new process until it prints a line."""
-    start = time.perf_counter()
+    """From the start of a new process until it prints a line; it finds nothing that was compiled before."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen(command, env=clean_environment(), **options) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        seconds = time.perf_counter() - start
+    with tempfile.TemporaryDirectory() as empty:
+        environment = clean_environment() | {"NUMBA_CACHE_DIR": empty}
+        start = time.perf_counter()
+        with subprocess.Popen(command, env=environment, **options) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            seconds = time.perf_counter() - start
     if not line:
         raise WorkerError(f"{command} printed nothing and ended with status {process.returncode}.")
     return seconds

@@ -211,7 +211,7 @@ class Kernel(eqx.Module):
 
         def zero(c: Covariance, left: int, right: int) -> Covariance:
             both = outer(mask[left], mask[right], self.rank, c.pairs, jnp.logical_and)
-            return c.map(lambda a, _: jnp.where(both, a, 0)) if self.rank else c
+            return c.map(lambda a, _: jnp.where(both, a, 0))
 
         means = (None if m is None else jnp.where(mask[i], m, 0) for i, m in ((1, self.mean1), (2, self.mean2)))
         mean1, mean2 = means

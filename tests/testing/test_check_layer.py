@@ -39,7 +39,7 @@ class Doubled(AbstractLayer):
             twist = 1 + 0.01 * jnp.arange(k.cross.nngp.shape[-1], dtype=k.cross.nngp.dtype)
             return replace(out, cross=out.cross.scaled(twist))
         if self.fault == "indefinite":
-            return replace(out, cross=replace(out.cross, ntk=-1 * out.cross.ntk))
+            return replace(out, cross=replace(out.cross, ntk=-20 * out.cross.ntk))
         if self.fault == "gradient":
             return out.each(lambda c: c.scaled(jnp.sqrt(jnp.abs(jnp.asarray(self.factor, c.nngp.dtype) - 2) ** 2) + 1))
         return out

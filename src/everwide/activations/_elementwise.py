@@ -1,5 +1,6 @@
 """Any elementwise function, by accurate numeric means."""
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -10,13 +11,13 @@ import numpy as np
 from jaxtyping import Array
 
 from ..signal import ArchitectureError
-from . import _mehler
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
-from ._plane import FINE, ROUGH, Entries, refine
-from ._rows import Rows, both_rows, complement, join, row_moments, split, trusted
+from ._dual import LastResort, numeric_dual
+from ._plane import FINE, ROUGH, plane_moments
+from ._rows import both_rows, join, row_moments, trusted
 
 _SMOOTH, _KINKED, _SINGLE = 1e-8, 1e-6, 1e-5  # tolerances: smooth, with kinks, in float32
-_MARGIN = 10.0  # the error estimate aims lower
+_MARGIN = 4.0  # the error estimate aims lower
 
 
 class Elementwise(AbstractActivation):
@@ -60,34 +61,13 @@ class Elementwise(AbstractActivation):
         return Moments(trusted(row.mean, row.error, self._tolerance(var), self.name), row.moment, row.slope)
 
     def dual(self, pair: GaussianPair) -> Dual:
+        tolerance = self._tolerance(pair.cov)
         rows = both_rows(self.fn, self._points, pair.var1, pair.var2)
-        c = trusted(pair.correlation, join(rows[0].error, rows[1].error), self._tolerance(pair.cov), self.name)
-        moment, slope = jax.checkpoint(self._expand, static_argnums=0)(0, rows, c, complement(pair), pair.cov)
-        return Dual(moment, slope)
-
-    def _expand(self, level: int, rows: tuple[Rows, Rows], c: Array, rest: Array, cov: Array) -> tuple[Array, Array]:
-        """By the shortest expansion whose error is small for all entries, and by quadrature for the rest."""
-        one, two = rows
-        lengths = _mehler.lengths(c.dtype)
-        joined = _mehler.expand(
-            self.fn, self._points, join(one.std, two.std), join(one.slope, two.slope), lengths[level]
-        )
-        sides = split(joined, one.std.shape, two.std.shape)
-        error = _mehler.error(*sides, jax.lax.stop_gradient(c))
-        goal = self._tolerance(c) / _MARGIN
-
-        def expanded() -> tuple[Array, Array]:
-            sums = _mehler.add_up(*sides, c, rest)
-            return one.mean * two.mean + cov * sums.integral, sums.slope
-
-        good = jnp.max(error, initial=0.0) <= goal
-        if level + 1 < len(lengths):
-            return jax.lax.cond(good, expanded, lambda: self._expand(level + 1, rows, c, rest, cov))
-        known = expanded()
-        precision = FINE if goal * _MARGIN < _KINKED else ROUGH
-        entries = Entries(one.std, two.std, c, rest)
-        again = lambda: refine(self.fn, self.kinks or (0.0,), precision, entries, error > goal, known)
-        return jax.lax.cond(good, lambda: known, again)
+        error = join(rows[0].error, rows[1].error)
+        pair = eqx.tree_at(lambda p: p.cov, pair, trusted(pair.cov, error, tolerance, self.name))
+        precision = FINE if tolerance < _KINKED else ROUGH
+        last = LastResort(functools.partial(plane_moments, self.fn, self.kinks or (0.0,), precision), 128)
+        return Dual(*numeric_dual(self.fn, self._points, rows, pair, tolerance / _MARGIN, last))
 
     @property
     def _points(self) -> tuple[float, ...]:

@@ -26,12 +26,9 @@ from ._rows import in_blocks
 from ._tail import Tail, tail_of
 
 _BLOCK, _SHORT = 32, 4  # terms that XLA fuses into one pass over a tile; for derivatives, short of long compilations
-_ORDERS = {64: Order(32, 48, 9.5), 128: Order(40, 64, 9.5), 512: Order(64, 128, 9.5)}
-
-
-def lengths(dtype: jnp.dtype) -> tuple[int, int]:
-    """Numbers of terms to try: enough for most networks, and more."""
-    return (64, 512) if jnp.finfo(dtype).bits <= 32 else (128, 512)
+_ORDERS = {128: Order(40, 64, 9.5), 512: Order(64, 128, 9.5)}
+LENGTHS = tuple(_ORDERS)  # numbers of terms to try: enough for most networks, and more
+_NOISE = 16  # rounding errors of a row, in units of the precision
 
 
 class Side(NamedTuple):
@@ -55,7 +52,7 @@ def expand(fn: Function, points: tuple[float, ...], std: Array, slope: Array, te
     b = in_blocks(lambda s: _coefficients(fn, points, terms, s), std)
     tail = tail_of(fn, std, terms, known=points == (0.0,))
     slope, found, guess = jax.lax.stop_gradient((slope, jnp.sum(b * b, 0), tail.power()))
-    missing = jnp.abs(slope - found)
+    missing = jnp.maximum(jnp.abs(slope - found) - _NOISE * jnp.finfo(std.dtype).eps * slope, 0)
     helps = jnp.abs(missing - guess) < missing
     unknown = jnp.where(helps, jnp.abs(missing - guess) * safe_reciprocal(missing), 1)
     return Side(b, tail.where(helps), missing * safe_reciprocal(slope), unknown)

@@ -10,14 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..angle import angle
+from ..angle import safe_sqrt
 from ..signal import ArchitectureError
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
+from ._dual import LastResort, numeric_dual
 from ._quadrature import FAR, legendre
-from ._rows import both_rows, complement, row_moments
+from ._rows import both_rows, row_moments
 
 _NODES = 64
 _FINEST = 1e-5  # angles below this are one and the same to all knots
+_GOAL = {True: 1e-8, False: 2e-6}  # in float64 and float32
 
 
 class PiecewiseLinear(AbstractActivation):
@@ -60,10 +62,9 @@ class PiecewiseLinear(AbstractActivation):
         return Moments(row.mean, row.moment, row.slope)
 
     def dual(self, pair: GaussianPair) -> Dual:
-        row1, row2 = both_rows(self, self._points, pair.var1, pair.var2)
-        moment, slope = self._over_correlations(row1.std, row2.std, pair)
-        straight = row1.mean_slope * row2.mean_slope
-        return Dual(row1.mean * row2.mean + pair.cov * straight + pair.scale * moment, straight + slope)
+        rows = both_rows(self, self._points, pair.var1, pair.var2)
+        last = LastResort(functools.partial(_moments, self), 1024)
+        return Dual(*numeric_dual(self, self._points, rows, pair, _GOAL[pair.cov.dtype.itemsize > 4], last))
 
     @property
     def _points(self) -> tuple[float, ...]:
@@ -73,30 +74,30 @@ class PiecewiseLinear(AbstractActivation):
     def _bends(self) -> np.ndarray:
         return np.diff(self.slopes)
 
-    def _over_correlations(self, std1: Array, std2: Array, pair: GaussianPair) -> tuple[Array, Array]:
-        """`int_0^c (c - r) p(r) dr` and `int_0^c p(r) dr`, where `p` is the density, summed over all pairs of knots.
+    def density(self, places1: Array, places2: Array, squared: Array, aside: Array, sign: Array) -> Array:
+        """`sum J_i J_j exp(-(x_i^2 - 2 r x_i y_j + y_j^2) / (2 (1 - r^2))) / 2 pi` over pairs of knots.
 
-        A negative correlation is a positive one with the second Gaussian turned around.
-        """
-        sign = jnp.where(pair.cov < 0, -1, 1).astype(pair.cov.dtype)
-        places = (jnp.stack([jnp.clip(k / s, -FAR, FAR) for k in self.knots]) for s in (std1, std2))
-        moment, slope = _integrals(self, *places, jnp.abs(pair.correlation), angle(complement(pair)), sign)
-        return moment, slope * sign
-
-    def density(self, places1: Array, places2: Array, a: Array, sign: Array) -> Array:
-        """`sum J_i J_j exp(-(x_i^2 - 2 cos(a) x_i y_j + y_j^2) / (2 sin(a)^2)) / 2 pi`.
-
-        Taken from `sum J_i J_j`, which is often zero, without cancellation: for wide Gaussians all exponents are small.
+        `squared` is `1 - r^2`, `aside` is `2 (1 - r)`. Taken from `sum J_i J_j`, which is often zero, without
+        cancellation: for wide Gaussians all exponents are small.
         """
         bends = self._bends
-        squared = jnp.sin(a) ** 2
-        aside = 4 * jnp.sin(a / 2) ** 2  # 2 (1 - cos(a))
-        total = jnp.full_like(a * places1[0] * places2[0], np.sum(bends) ** 2)
+        total = jnp.full_like(squared * places1[0] * places2[0], np.sum(bends) ** 2)
         for bend1, x in zip(bends, places1, strict=True):
             for bend2, y in zip(bends, places2, strict=True):
                 distance = (x - sign * y) ** 2 + aside * (sign * x * y)
                 total = total + bend1 * bend2 * jnp.expm1(-0.5 * distance / squared)
         return total / (2 * math.pi)
+
+
+def _moments(f: PiecewiseLinear, std1: Array, std2: Array, c: Array, rest: Array) -> tuple[Array, Array]:
+    """From the moments at correlation zero. A negative correlation is a positive one with `v` turned around."""
+    one, two = both_rows(f, f._points, std1**2, std2**2)
+    sign = jnp.where(c < 0, -1, 1).astype(c.dtype)
+    places = (jnp.stack([jnp.clip(k / s, -FAR, FAR) for k in f.knots]) for s in (std1, std2))
+    end = safe_sqrt(rest / (2 - rest))  # the tangent of half the angle
+    moment, slope = _integrals(f, *places, jnp.abs(c), end, sign)
+    straight = one.mean_slope * two.mean_slope
+    return one.mean * two.mean + std1 * std2 * (c * straight + moment), straight + slope * sign
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -117,16 +118,20 @@ def _(f: PiecewiseLinear, primals: tuple, tangents: tuple) -> tuple:
 def _integrate(
     f: PiecewiseLinear, places1: Array, places2: Array, c: Array, end: Array, sign: Array
 ) -> tuple[Array, Array]:
-    """Over angles `a` from `end` to `pi / 2`, with `r = cos(a)`: the density is smooth in the logarithm of `a`."""
-    low, high = jnp.arcsinh(end / _FINEST), math.asinh(math.pi / 2 / _FINEST)
+    """`int_0^c (c - r) p(r) dr` and `int_0^c p(r) dr`, where `p` is the density, summed over all pairs of knots.
+
+    Over the tangent `t` of half the angle, `r = (1 - t^2) / (1 + t^2)`: the density is smooth in the logarithm of `t`.
+    """
+    low, high = jnp.arcsinh(end / _FINEST), math.asinh(1 / _FINEST)
 
     @jax.checkpoint
     def body(sums: tuple[Array, Array], node: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
         up = jnp.exp(low + node[0] * (high - low))
-        a = (up - 1 / up) * (_FINEST / 2)
-        measure = node[1] * (high - low) * (up + 1 / up) * (_FINEST / 2)
-        value = measure * f.density(places1, places2, a, sign)
-        ahead = 2 * jnp.sin((a + end) / 2) * jnp.sin((a - end) / 2)  # c - r, without cancellation
+        t = (up - 1 / up) * (_FINEST / 2)
+        over = 1 / (1 + t * t)
+        measure = node[1] * (high - low) * (up + 1 / up) * (_FINEST * over)
+        value = measure * f.density(places1, places2, (2 * t * over) ** 2, 4 * t * t * over, sign)
+        ahead = 2 * (t - end) * (t + end) * over / (1 + end * end)  # c - r, without cancellation
         return (sums[0] + value * ahead, sums[1] + value), None
 
     zero = jnp.zeros(jnp.broadcast_shapes(c.shape, places1.shape[1:], places2.shape[1:]), c.dtype)

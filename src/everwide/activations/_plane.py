@@ -1,8 +1,7 @@
 """Gaussian moments of a function over two Gaussians, by quadrature in the plane.
 
 The way out where the Hermite expansion is too long: sharp functions of nearly parallel inputs. Exact for every
-variance, correlation and kink, but some ten thousand times the work of a closed form, so only the entries that need it
-are gathered and worked on, a few at a time: the memory does not depend on their number.
+variance, correlation and kink, but ten thousand evaluations an entry.
 """
 
 import functools
@@ -14,8 +13,6 @@ from jaxtyping import Array
 
 from ..angle import safe_sqrt
 from ._quadrature import FAR, GRAIN, Function, Order, Rule, gaussian_rule, line_rule, with_slope
-
-_CHUNK = 128
 
 
 class Precision(NamedTuple):
@@ -30,56 +27,15 @@ FINE = Precision(Order(64, 32, 7.0), Order(24, 24, 7.0), 1e-6)  # errors of 1e-9
 ROUGH = Precision(Order(48, 24, 7.0), Order(16, 20, 6.5), 3e-7)  # 1e-7
 
 
-class Entries(NamedTuple):
-    """Pairs of Gaussians, one a position."""
-
-    std1: Array
-    std2: Array
-    correlation: Array
-    complement: Array
-
-
-def refine(
-    fn: Function, points: tuple[float, ...], precision: Precision, entries: Entries, needed: Array, known: tuple
-) -> tuple[Array, Array]:
-    """`E[f(u) f(v)]` and `E[f'(u) f'(v)]` where `needed`, and what is already `known` elsewhere."""
-    shape = needed.shape
-    total = needed.size
-    padded = -(-total // _CHUNK) * _CHUNK
-    flat = needed.reshape(-1)
-    place = jnp.argsort(~flat, stable=True)
-    place = jnp.concatenate([place, jnp.full(padded - total, place[-1])]) if padded > total else place
-    one, zero = jnp.ones((), entries.std1.dtype), jnp.zeros((), entries.std1.dtype)
-    safe = Entries(one, one, one, zero)
-    chosen = Entries(
-        *(
-            jnp.where(flat, jnp.broadcast_to(e, shape).reshape(-1), s)[place].reshape(-1, _CHUNK)
-            for e, s in zip(entries, safe, strict=True)
-        )
-    )
-    busy = jnp.arange(padded // _CHUNK) * _CHUNK < jnp.sum(flat)
-
-    @jax.checkpoint
-    def chunk(work: tuple[Array, Entries]) -> tuple[Array, Array]:
-        wanted, some = work
-        nothing = lambda e: (jnp.zeros_like(e.std1), jnp.zeros_like(e.std1))
-        return jax.lax.cond(wanted, lambda e: _moments(fn, points, precision, *e), nothing, some)
-
-    found = jax.lax.map(chunk, (busy, chosen))
-    back = lambda a, b: jnp.where(needed, jnp.zeros(total, a.dtype).at[place].set(a.reshape(-1)).reshape(shape), b)
-    moment, slope = (back(a, b) for a, b in zip(found, known, strict=True))
-    return moment, slope
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
-def _moments(
+def plane_moments(
     fn: Function, points: tuple[float, ...], precision: Precision, std1: Array, std2: Array, c: Array, rest: Array
 ) -> tuple[Array, Array]:
     found = _integrate(fn, points, precision, std1, std2, c, rest)
     return found[0], found[1]
 
 
-@_moments.defjvp
+@plane_moments.defjvp
 def _(fn: Function, points: tuple[float, ...], precision: Precision, primals: tuple, tangents: tuple) -> tuple:
     """Price's theorem for the moment: through the width of the second rule the derivative is lost where it is 0."""
     run = functools.partial(_integrate, fn, points, precision)

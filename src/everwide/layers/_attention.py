@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jax import lax
 from jaxtyping import Array, Float
 
 from ..kernel import Covariance, Example, Kernel, same_site
@@ -184,6 +185,7 @@ class SelfAttention(AbstractLayer):
         )
 
     def forward(self, params: AttentionParams, example: Example) -> Example:
+        params = lax.stop_gradient(params) if self.frozen else params
         sites = example.x.shape[:-1]
         x = example.x.reshape(-1, example.x.shape[-1])
         mask = None if example.mask is None else example.mask.reshape(-1)

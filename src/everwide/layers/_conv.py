@@ -127,6 +127,7 @@ class Conv(AbstractLayer):
         return self.affine.draw(key, (*self.window, fan_in, out), (out,), signal)
 
     def forward(self, params: Affine, example: Example) -> Example:
+        params = self.affine.held(params)
         found = self.geometry(example.x.shape[:-1])
         product = correlate(example.x, params.weight, found)
         return after_window(example, self.affine.scaled(params, product, math.prod(params.weight.shape[:-1])), found)
@@ -186,6 +187,7 @@ class ConvTranspose(AbstractLayer):
         return self.affine.draw(key, (*self.window, fan_in, out), (out,), signal)
 
     def forward(self, params: Affine, example: Example) -> Example:
+        params = self.affine.held(params)
         found = self.geometry(example.x.shape[:-1])
         product = correlate(example.x, params.weight, found)
         return after_window(example, self.affine.scaled(params, product, math.prod(params.weight.shape[:-1])), found)
@@ -248,6 +250,7 @@ class ConvLocal(AbstractLayer):
         return replace(drawn, weight=drawn.weight.reshape(taps, *out.sites, width))
 
     def forward(self, params: Affine, example: Example) -> Example:
+        params = self.affine.held(params)
         found = self.geometry(example.x.shape[:-1])
         fan_in = params.weight.shape[0]
         patches = correlate(example.x, _patch_filter(self.window, example.x), found)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+from jax import lax
 from jaxtyping import Array, Float
 
 from ..kernel import Covariance, Example, Kernel
@@ -48,6 +49,10 @@ class RandomAffine(eqx.Module):
             w = w * (like(self.w_std, w) / math.sqrt(math.prod(weight[:-1])))
             b = None if b is None else b * like(self.b_std, b)
         return Affine(w, b, signal.parametrization)
+
+    def held(self, params: Affine) -> Affine:
+        """The parameters as training sees them: frozen ones have no gradient."""
+        return lax.stop_gradient(params) if self.frozen else params
 
     def scaled(self, params: Affine, product: Array, fan_in: int) -> Array:
         """`product` is the weight's bare action on the input; add the scales and the bias."""
@@ -139,6 +144,7 @@ class Dense(AbstractLayer):
         return self.affine.draw(key, (fan_in, out), (out,), signal)
 
     def forward(self, params: Affine, example: Example) -> Example:
+        params = self.affine.held(params)
         product = jnp.tensordot(example.x, params.weight, 1)
         return example.with_values(self.affine.scaled(params, product, params.weight.shape[0]))
 

@@ -74,7 +74,7 @@ def _say(out: Any, line: str) -> None:
     out.flush()
 
 
-def run_case(case: Case, arrays: Arrays, *, dtypes: Sequence[type] = _DTYPES) -> Outcome:
+def run_case(case: Any, arrays: Arrays, *, dtypes: Sequence[type] = _DTYPES) -> Outcome:
     """One reference case, in each of `dtypes`; whatever goes wrong in it is its own failure.
 
     >>> from everwide.testing import run_case
