@@ -1,3 +1,4 @@
+# pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
 """Gaussian moments of a function over two Gaussians: the cheapest way that is accurate enough, entry by entry."""
 
 from collections.abc import Callable
