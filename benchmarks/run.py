@@ -17,6 +17,7 @@ from work import COLD, ROWS, Mode, Row
 
 HEADING = ("work", "n", "ours", "theirs", "their fastest", "ratio", "spread", "to reach", "/ floor", "peak MB", "")
 AGREE = 1e-3  # both sides must have computed the same kernel: relative, the incumbent's float32 included
+UNSTEADY = 2  # a spread beyond this says more about the machine than about either side
 CLOSE = 1.5  # one repetition with few examples cannot tell more
 
 
@@ -33,11 +34,13 @@ class Measured:
     peak_theirs: int = 0
 
     def verdict(self) -> str:
-        """One plain word, and what is missed."""
-        missed = [] if median(_over(self.theirs, self.ours)) >= self.row.ratio else ["ratio"]
+        """One plain word, what is missed, and whether something else ran meanwhile."""
+        ratios = _over(self.theirs, self.ours)
+        missed = [] if median(ratios) >= self.row.ratio else ["ratio"]
         if self.row.floor is not None and self.floor and median(_over(self.ours, self.floor)) > self.row.floor:
             missed.append("floor")
-        return f"missed ({', '.join(missed)})" if missed else "met"
+        unsteady = ", unsteady" if max(ratios) > UNSTEADY * min(ratios) else ""
+        return (f"missed ({', '.join(missed)})" if missed else "met") + unsteady
 
     def cells(self) -> tuple[str, ...]:
         """One line of the table."""

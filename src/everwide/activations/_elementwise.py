@@ -1,6 +1,5 @@
 """Any elementwise function, by accurate numeric means."""
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -12,9 +11,11 @@ from jaxtyping import Array
 
 from ..signal import ArchitectureError
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
-from ._dual import LastResort, numeric_dual
+from ._dual import Method, numeric_dual
+from ._mehler import coefficients
 from ._plane import FINE, ROUGH, plane_moments
 from ._rows import both_rows, join, row_moments, trusted
+from ._tail import kink_at_zero, no_tail
 
 _SMOOTH, _KINKED, _SINGLE = 1e-8, 1e-6, 1e-5  # tolerances: smooth, with kinks, in float32
 _MARGIN = 4.0  # the error estimate aims lower
@@ -65,9 +66,18 @@ class Elementwise(AbstractActivation):
         rows = both_rows(self.fn, self._points, pair.var1, pair.var2)
         error = join(rows[0].error, rows[1].error)
         pair = eqx.tree_at(lambda p: p.cov, pair, trusted(pair.cov, error, tolerance, self.name))
+        return Dual(*numeric_dual(self._method(tolerance), rows, pair))
+
+    def _method(self, tolerance: float) -> Method:
+        fn, points = self.fn, self._points
         precision = FINE if tolerance < _KINKED else ROUGH
-        last = LastResort(functools.partial(plane_moments, self.fn, self.kinks or (0.0,), precision), 128)
-        return Dual(*numeric_dual(self.fn, self._points, rows, pair, tolerance / _MARGIN, last))
+        return Method(
+            coefficients=lambda terms, stds: coefficients(fn, points, terms, stds),
+            tail=lambda terms, stds: kink_at_zero(fn, terms, stds) if points == (0.0,) else no_tail(stds),
+            exact=lambda e: plane_moments(fn, self.kinks or (0.0,), precision, *e[:4]),
+            chunk=128,
+            goal=tolerance / _MARGIN,
+        )
 
     @property
     def _points(self) -> tuple[float, ...]:

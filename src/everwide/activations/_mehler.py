@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import Array
 
 from ..angle import safe_reciprocal
-from ._quadrature import FAR, Function, Order, Rule, line_rule, with_slope
+from ._quadrature import REACH, Function, Order, Rule, line_rule, with_slope
 from ._rows import in_blocks
-from ._tail import Tail, tail_of
+from ._tail import Tail
 
 _BLOCK, _SHORT = 32, 4  # terms that XLA fuses into one pass over a tile; for derivatives, short of long compilations
 _ORDERS = {128: Order(40, 64, 9.5), 512: Order(64, 128, 9.5)}
@@ -47,15 +47,19 @@ class Sums(NamedTuple):
     slope: Array
 
 
-def expand(fn: Function, points: tuple[float, ...], std: Array, slope: Array, terms: int) -> Side:
-    """Coefficients of `f'(std z)` for a vector of rows; `slope` is `E[f'^2]`."""
-    b = in_blocks(lambda s: _coefficients(fn, points, terms, s), std)
-    tail = tail_of(fn, std, terms, known=points == (0.0,))
-    slope, found, guess = jax.lax.stop_gradient((slope, jnp.sum(b * b, 0), tail.power()))
-    missing = jnp.maximum(jnp.abs(slope - found) - _NOISE * jnp.finfo(std.dtype).eps * slope, 0)
+def expand(coefficients: Array, tail: Tail, slope: Array) -> Side:
+    """Coefficients of `f'(std z)` for a vector of rows, and what is beyond them; `slope` is `E[f'^2]`."""
+    found, guess, slope = jax.lax.stop_gradient((jnp.sum(coefficients**2, 0), tail.power(), slope))
+    missing = jnp.abs(slope - found)
     helps = jnp.abs(missing - guess) < missing
-    unknown = jnp.where(helps, jnp.abs(missing - guess) * safe_reciprocal(missing), 1)
-    return Side(b, tail.where(helps), missing * safe_reciprocal(slope), unknown)
+    left = jnp.where(helps, jnp.abs(missing - guess), missing) - _NOISE * jnp.finfo(slope.dtype).eps * slope
+    unknown = jnp.maximum(left, 0) * safe_reciprocal(missing)
+    return Side(coefficients, tail.where(helps), missing * safe_reciprocal(slope), unknown)
+
+
+def coefficients(fn: Function, points: tuple[float, ...], terms: int, std: Array) -> Array:
+    """Of `f'(std z)` for a vector of rows, by quadrature."""
+    return in_blocks(lambda s: _coefficients(fn, points, terms, s), std)
 
 
 def error(one: Side, two: Side, correlation: Array) -> Array:
@@ -110,7 +114,7 @@ def _polynomials(block: int, c: Array, left: Array, right: Array, *weights: np.n
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
 def _coefficients(fn: Function, points: tuple[float, ...], terms: int, std: Array) -> Array:
     rule = line_rule(points, 0.0, std, _ORDERS[terms])
-    return _project(rule, with_slope(fn, std * rule.nodes)[1], terms)
+    return project(rule, with_slope(fn, std * rule.nodes)[1], terms)
 
 
 @_coefficients.defjvp
@@ -124,13 +128,13 @@ def _(
     (std,), (moved,) = primals, tangents
     rule = line_rule(points, 0.0, std, _ORDERS[terms])
     slope, curvature = with_slope(lambda x: with_slope(fn, x)[1], std * rule.nodes)
-    change = _project(rule, rule.nodes * curvature, terms)
+    change = project(rule, rule.nodes * curvature, terms)
     for p in (p for p in points if p != 0):
-        place = jnp.clip(p / std, -FAR, FAR)
+        place = jnp.clip(p / std, -REACH, REACH)
         density = jnp.exp(-0.5 * place**2) * (2 * math.pi) ** -0.5
         swept = _jump(fn, p, std.dtype) * density * place / std
-        change = change + _project(Rule(place[None], jnp.ones_like(place)[None]), swept[None], terms)
-    return _project(rule, slope, terms), change * moved
+        change = change + project(Rule(place[None], jnp.ones_like(place)[None]), swept[None], terms)
+    return project(rule, slope, terms), change * moved
 
 
 def _jump(fn: Function, point: float, dtype: jnp.dtype) -> Array:
@@ -140,7 +144,7 @@ def _jump(fn: Function, point: float, dtype: jnp.dtype) -> Array:
     return above - below
 
 
-def _project(rule: Rule, values: Array, terms: int) -> Array:
+def project(rule: Rule, values: Array, terms: int) -> Array:
     """`E[values he_k]` for all `k < terms`, along a new leading axis."""
     weighted = rule.weights * values
     root = jnp.sqrt(jnp.arange(terms + 1, dtype=values.dtype))

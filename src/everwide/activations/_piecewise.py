@@ -13,9 +13,11 @@ from jaxtyping import Array
 from ..angle import safe_sqrt
 from ..signal import ArchitectureError
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
-from ._dual import LastResort, numeric_dual
-from ._quadrature import FAR, legendre
-from ._rows import both_rows, row_moments
+from ._dual import Entries, Method, numeric_dual
+from ._mehler import project
+from ._quadrature import REACH, Rule, legendre
+from ._rows import both_rows, join, row_moments
+from ._tail import no_tail
 
 _NODES = 64
 _FINEST = 1e-5  # angles below this are one and the same to all knots
@@ -63,8 +65,28 @@ class PiecewiseLinear(AbstractActivation):
 
     def dual(self, pair: GaussianPair) -> Dual:
         rows = both_rows(self, self._points, pair.var1, pair.var2)
-        last = LastResort(functools.partial(_moments, self), 1024)
-        return Dual(*numeric_dual(self, self._points, rows, pair, _GOAL[pair.cov.dtype.itemsize > 4], last))
+        straight = join(rows[0].mean_slope, rows[1].mean_slope)
+        method = Method(
+            coefficients=lambda terms, stds: self._coefficients(terms, stds, straight),
+            tail=lambda terms, stds: no_tail(stds),
+            exact=lambda entries: _moments(self, entries),
+            chunk=1024,
+            goal=_GOAL[pair.cov.dtype.itemsize > 4],
+        )
+        return Dual(*numeric_dual(method, rows, pair))
+
+    def _coefficients(self, terms: int, std: Array, straight: Array) -> Array:
+        """The derivative is a sum of steps, so its coefficients are Hermite polynomials at the knots."""
+        places = self.places(std)
+        bends = jnp.asarray(self._bends[:, None], std.dtype)
+        density = jnp.exp(-0.5 * places**2) * (2 * math.pi) ** -0.5
+        steps = project(Rule(places, bends * density), jnp.ones_like(places), terms - 1)
+        order = jnp.sqrt(jnp.arange(1, terms, dtype=std.dtype))[:, None]
+        return jnp.concatenate([straight[None], steps / order])
+
+    def places(self, std: Array) -> Array:
+        """Where the knots are, in standard deviations; those that are too far away to matter are kept finite."""
+        return jnp.stack([jnp.clip(k / std, -REACH, REACH) for k in self.knots])
 
     @property
     def _points(self) -> tuple[float, ...]:
@@ -89,15 +111,13 @@ class PiecewiseLinear(AbstractActivation):
         return total / (2 * math.pi)
 
 
-def _moments(f: PiecewiseLinear, std1: Array, std2: Array, c: Array, rest: Array) -> tuple[Array, Array]:
+def _moments(f: PiecewiseLinear, e: Entries) -> tuple[Array, Array]:
     """From the moments at correlation zero. A negative correlation is a positive one with `v` turned around."""
-    one, two = both_rows(f, f._points, std1**2, std2**2)
-    sign = jnp.where(c < 0, -1, 1).astype(c.dtype)
-    places = (jnp.stack([jnp.clip(k / s, -FAR, FAR) for k in f.knots]) for s in (std1, std2))
-    end = safe_sqrt(rest / (2 - rest))  # the tangent of half the angle
-    moment, slope = _integrals(f, *places, jnp.abs(c), end, sign)
-    straight = one.mean_slope * two.mean_slope
-    return one.mean * two.mean + std1 * std2 * (c * straight + moment), straight + slope * sign
+    sign = jnp.where(e.correlation < 0, -1, 1).astype(e.correlation.dtype)
+    end = safe_sqrt(e.complement / (2 - e.complement))  # the tangent of half the angle
+    moment, slope = _integrals(f, f.places(e.std1), f.places(e.std2), jnp.abs(e.correlation), end, sign)
+    straight = e.mean_slope1 * e.mean_slope2
+    return e.mean1 * e.mean2 + e.std1 * e.std2 * (e.correlation * straight + moment), straight + slope * sign
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

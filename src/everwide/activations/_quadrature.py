@@ -17,6 +17,7 @@ from jaxtyping import Array
 
 Function = Callable[[Array], Array]
 FAR = 50.0  # a point that is further from the mean than this, in standard deviations, does not exist
+REACH = 12.0  # where the density is zero for all purposes, and Hermite polynomials are still finite in float32
 GRAIN = 0.25  # activations change on the scale of 1; leave room for somewhat faster ones
 
 
@@ -62,7 +63,8 @@ def gaussian_rule(points: Array, grain: Array, order: Order) -> Rule:
     length = jnp.maximum(jnp.concatenate([points - edges[:-1], edges[1:] - points]), 0)
     inside = lambda d: jnp.maximum(sign * (jnp.clip(centre + sign * d, -order.reach, order.reach) - centre), 0)
     distance, weights = _one_side(inside(0), inside(jnp.minimum(length, 1)), inside(length), grain, order)
-    nodes, weights = (a.reshape(-1, *points.shape[1:]) for a in (centre + sign * distance, weights))
+    nodes = jnp.clip(centre + sign * distance, -order.reach, order.reach)  # pieces out of reach have no weight
+    nodes, weights = (a.reshape(-1, *points.shape[1:]) for a in (nodes, weights))
     return Rule(nodes, weights * (jnp.exp(-0.5 * nodes**2) * (2 * np.pi) ** -0.5))
 
 

@@ -68,11 +68,14 @@ class Tail(NamedTuple):
         return jnp.where(gone, 0, integral), jnp.where(gone, 0, slope)
 
 
-def tail_of(fn: Function, std: Array, start: int, *, known: bool) -> Tail:
-    """The terms from `start` on, as far as they come from a kink at zero; none if there are other kinks."""
+def no_tail(std: Array) -> Tail:
+    """Nothing is known about the terms that are left out."""
+    return Tail(jnp.zeros((2 * _NODES, *std.shape), std.dtype), jnp.zeros_like(std))
+
+
+def kink_at_zero(fn: Function, start: int, std: Array) -> Tail:
+    """The terms from `start` on of a function that is smooth but for zero."""
     k, weights, _ = _nodes(start)
-    if not known:
-        return Tail(jnp.zeros((len(k), *std.shape), std.dtype), jnp.zeros_like(std))
     jumps = _jumps(fn, std.dtype)
     shaped = lambda a: jnp.asarray(a.reshape(-1, *(1,) * std.ndim), std.dtype)
     sums = []

@@ -1,0 +1,85 @@
+"""Numeric activations against closed forms and against a slow quadrature that shares nothing with them."""
+
+import pickle
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate
+
+import everwide as ew
+from everwide.activations import GaussianPair
+
+X64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
+SMOOTH, KINKED = (1e-8, 1e-6) if X64 else (1e-5, 1e-5)
+NAMED = {
+    "tanh": (ew.Tanh(), np.tanh, SMOOTH),
+    "softplus": (ew.Softplus(), lambda x: np.logaddexp(0, x), SMOOTH),
+    "silu": (ew.Silu(), lambda x: x / (1 + np.exp(-x)), SMOOTH),
+    "elu": (ew.Elu(), lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), KINKED),
+    "hard tanh": (ew.HardTanh(), lambda x: np.clip(x, -1, 1), KINKED),
+}
+
+
+def reference(f, var1: float, cov: float, var2: float) -> float:
+    """`E[f(u) f(v)]` by nested adaptive quadrature, split where the functions have kinks."""
+    std1, slope = np.sqrt(var1), cov / var1
+    rest = np.sqrt(max(var2 - cov * slope, 0.0))
+    density = lambda z: np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+    cuts = lambda centre, std: sorted({-9.0, 9.0, *(np.clip((p - centre) / std, -9, 9) for p in (-1.0, 0.0, 1.0))})
+
+    def expected(g, centre: float, std: float) -> float:
+        parts = zip(cuts(centre, std)[:-1], cuts(centre, std)[1:], strict=True)
+        panels = [integrate.fixed_quad(lambda z: g(centre + std * z) * density(z), a, b, n=48)[0] for a, b in parts]
+        return float(sum(panels))
+
+    inner = np.vectorize(lambda u: f(u) * expected(f, slope * u, rest))
+    return expected(inner, 0.0, std1)
+
+
+def pair(var1: float, cov: float, var2: float) -> GaussianPair:
+    return GaussianPair(*(jnp.asarray([v]) for v in (var1, cov, var2)))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_moments_against_nested_quadrature(name):
+    activation, f, tolerance = NAMED[name]
+    for var1, correlation, var2 in ((1.0, 0.5, 1.0), (2.0, -0.7, 0.3), (0.1, 0.95, 4.0)):
+        cov = correlation * np.sqrt(var1 * var2)
+        found = activation.dual(pair(var1, cov, var2)).moment[0]
+        scale = np.sqrt(reference(f, var1, 0.999999 * var1, var1) * reference(f, var2, 0.999999 * var2, var2))
+        np.testing.assert_allclose(found, reference(f, var1, cov, var2), atol=2 * tolerance * scale)
+
+
+def test_any_function_agrees_with_closed_forms():
+    x = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float64 if X64 else np.float32)
+    x = np.concatenate([x, x[:1], -x[:1], 0 * x[:1]])
+    network = lambda act: ew.Serial(ew.Dense(w_std=1.3, b_std=0.2), act, ew.Dense(b_std=0.1), act, ew.Dense(1))
+    for numeric, exact, tolerance in (
+        (ew.Elementwise(jax.scipy.special.erf), ew.Erf(), SMOOTH),
+        (ew.Elementwise(jax.nn.relu, kinks=(0.0,)), ew.Relu(), KINKED),
+    ):
+        for mine, other in zip(ew.gram(network(numeric), x), ew.gram(network(exact), x), strict=True):
+            np.testing.assert_allclose(mine, other, atol=20 * tolerance * np.abs(other).max())
+
+
+def test_a_kink_that_is_not_named_is_found_out():
+    hidden = ew.Elementwise(lambda x: jnp.abs(x - 0.7))
+    with pytest.raises(eqx.EquinoxRuntimeError, match="name its kinks"):
+        jax.block_until_ready(hidden.dual(pair(1.0, 0.99, 1.0)))
+
+
+def test_slopes_are_derivatives_and_finite_at_the_edges():
+    for activation in (ew.Tanh(), ew.Softplus()):
+        slope = activation.dual(pair(1.3, 0.4, 0.8)).slope[0]
+        derivative = jax.grad(lambda c, act=activation: act.dual(GaussianPair(*map(jnp.asarray, (1.3, c, 0.8)))).moment)
+        np.testing.assert_allclose(slope, derivative(0.4), rtol=1e-7 if X64 else 1e-3)
+        for edge in ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 0.0, 0.0)):
+            assert all(bool(jnp.isfinite(v).all()) for v in activation.dual(pair(*edge))[:2])
+
+
+def test_named_activations_pickle_and_say_their_name():
+    for activation, _, _ in NAMED.values():
+        assert repr(pickle.loads(pickle.dumps(activation))) == repr(activation)
