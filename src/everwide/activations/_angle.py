@@ -49,27 +49,39 @@ def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Arc,
 class Blurred(NamedTuple):
     """Two Gaussians after independent noise of variance `1 / rate` was added to each.
 
-    - `noise1`, `noise2`: `1 / (1 + rate var)`, the share of the noise in the variance of each;
+    - `root1`, `root2`: `sqrt(1 + rate var)`, the standard deviations of the noisy pair, in units of the noise;
     - `correlation`: of the noisy pair; never 1, so nothing below is singular for parallel `u` and `v`;
     - `arc`: its angles.
     """
 
-    noise1: Array
-    noise2: Array
+    root1: Array
+    root2: Array
     correlation: Array
     arc: Arc
 
     @property
+    def shrink(self) -> Array:
+        """`1 / (root1 root2)`, by divisions of rows only."""
+        return (1 / self.root1) * (1 / self.root2)
+
+    @property
     def inverse_root_det(self) -> Array:
         """`1 / sqrt(det(I + rate Sigma))`."""
-        return jnp.sqrt(self.noise1) * jnp.sqrt(self.noise2) / self.arc.cosine
+        return self.shrink / self.arc.cosine
 
 
 def blurred(pair: GaussianPair, rate: Any) -> Blurred:
     """The pair seen by functions of Gaussian shape: `erf`, `exp(-x^2)` and their kin."""
-    noise1, noise2 = 1 / (1 + rate * pair.var1), 1 / (1 + rate * pair.var2)
-    s = rate * pair.cov * (jnp.sqrt(noise1) * jnp.sqrt(noise2))
-    # 1 - |s|, from positive terms: what the noise takes from the correlation, plus what was missing before
+    root1, root2 = jnp.sqrt(1 + rate * pair.var1), jnp.sqrt(1 + rate * pair.var2)
+    # a division on purpose: XLA keeps its result, and would compute a product again for each use, layer upon layer
+    s = rate * pair.cov / (root1 * root2)
+    return Blurred(root1, root2, s, arc(s, lax.stop_gradient(_complement(pair, s, 1 / root1**2, 1 / root2**2))))
+
+
+def _complement(pair: GaussianPair, s: Array, noise1: Array, noise2: Array) -> Array:
+    """`1 - |s|`, from positive terms: what the noise takes from the correlation, plus what was missing before."""
     left = safe_sqrt(1 - noise1) * safe_sqrt(1 - noise2)
-    complement = (noise1 + noise2 * (1 - noise1)) / (1 + left) + left * pair.complement
-    return Blurred(noise1, noise2, s, arc(s, lax.stop_gradient(complement)))
+    taken = (noise1 + noise2 * (1 - noise1)) / (1 + left)
+    if pair.minus is None:
+        return jnp.maximum(1 - jnp.abs(s), taken)
+    return taken + left * pair.complement

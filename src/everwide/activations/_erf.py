@@ -74,13 +74,13 @@ class Gelu(AbstractActivation):
 
     def dual(self, pair: GaussianPair) -> Dual:
         near = blurred(pair, 1.0)
-        s, fold, cosine = near.correlation, near.arc.fold, near.arc.cosine
-        roots = jnp.sqrt(near.noise1) * jnp.sqrt(near.noise2)
-        sizes = (pair.var1 * jnp.sqrt(near.noise1)) * (pair.var2 * jnp.sqrt(near.noise2))
+        s, fold, shrink = near.correlation, near.arc.fold, near.shrink
+        wide = 1 / near.arc.cosine
         open_angle = jnp.where(s < 0, fold, math.pi - fold)  # pi/2 + arcsin(s)
-        moment = pair.cov * open_angle + sizes * cosine + s * s * roots / cosine
-        bend = near.noise1 + near.noise2 + (roots / cosine) ** 2
-        slope = open_angle + s / cosine * bend
+        inner = s * s * wide + (pair.var1 * pair.var2) * near.arc.cosine
+        bend = 1 / near.root1**2 + 1 / near.root2**2 + (wide * shrink) ** 2
+        moment = s * open_angle * (near.root1 * near.root2) + inner * shrink
+        slope = open_angle + s * wide * bend
         return Dual(moment / (2 * math.pi), slope / (2 * math.pi))
 
     def moments(self, var: Array) -> Moments:

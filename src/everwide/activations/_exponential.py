@@ -85,7 +85,7 @@ class Gabor(AbstractActivation):
         near = blurred(pair, 2.0)
         size = near.inverse_root_det
         cov = pair.cov * size**2
-        total = 1 - (near.noise1 + near.noise2) / (2 * near.arc.cosine**2)
+        total = 1 - (1 / near.root1**2 + 1 / near.root2**2) / (2 * near.arc.cosine**2)
         return _narrowed(size, cov, total)
 
     def moments(self, var: Array) -> Moments:
