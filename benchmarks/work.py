@@ -77,7 +77,7 @@ ROWS = (
     _dense("Erf", 3, ratio=3),
     _dense("Gelu", 3, ratio=3),
     _conv("Flatten", 16, 256, 256, 128, ratio=3, batches=(16, 64)),
-    _conv("GlobalAvgPool", 16, 32, 16, 8, ratio=15),
+    _conv("GlobalAvgPool", 16, 64, 16, 8, ratio=15),
     _conv("GlobalAvgPool", 32, 32, 6, 2, ratio=40),
 )
 # A new process to its first kernel; the incumbent only imports.
