@@ -118,21 +118,21 @@ def horner(coefficients: tuple[float, ...], m: Array) -> Array:
 @functools.cache
 def arccos_coefficients(dtype: str) -> tuple[float, ...]:
     """`P(m) = arccos(1 - m) / sqrt(m)`."""
-    return _polynomial(_arccos_ratio, _DEGREE.get(dtype, 21))
+    return interpolant(_arccos_ratio, _DEGREE.get(dtype, 21))
 
 
 @functools.cache
 def fold_coefficients(dtype: str) -> tuple[float, ...]:
     """`B(m) = (2 / pi) (sin - angle cos) / m^(3/2)`."""
     ratio = lambda m: 2 / np.pi * (np.sqrt(2 - m) - _arccos_ratio(m) * (1 - m)) / m
-    return _polynomial(ratio, _DEGREE.get(dtype, 21))
+    return interpolant(ratio, _DEGREE.get(dtype, 21))
 
 
 def _arccos_ratio(m: np.ndarray) -> np.ndarray:
     return 2 * np.arcsin(np.sqrt(m / 2)) / np.sqrt(m)
 
 
-def _polynomial(exact: Callable[[np.ndarray], np.ndarray], degree: int) -> tuple[float, ...]:
+def interpolant(exact: Callable[[np.ndarray], np.ndarray], degree: int) -> tuple[float, ...]:
     """The polynomial through `exact` at the Chebyshev nodes of `[0, 1]`."""
     nodes = chebyshev.chebpts1(degree + 1)
     values = exact((nodes.astype(np.longdouble) + 1) / 2).astype(float)

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..angle import _polynomial as interpolant
-from ..angle import horner, safe_reciprocal, safe_sqrt
+from ..angle import horner, interpolant, safe_reciprocal, safe_sqrt
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
 from ._polynomial import check_degree, power_moment, representable
 
