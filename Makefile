@@ -16,7 +16,7 @@ report: $(VENV)/.has-cli  ## an infinitely wide network learns to read digits
 
 test: $(VENV)/.has-test  ## the suite in float32 and in float64; ARGS= goes to pytest
 	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV),-m "not slow")
-	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV),-m "not slow")
+	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV),-m "not slow and not once")
 
 test-all: $(VENV)/.has-test  ## the same, with the slow tests
 	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV))
@@ -24,7 +24,7 @@ test-all: $(VENV)/.has-test  ## the same, with the slow tests
 
 test-lowest: .venv-lowest/.installed  ## the suite with the lowest versions that pyproject.toml admits
 	JAX_ENABLE_X64=0 $(call PYTEST,.venv-lowest,-m "not slow")
-	JAX_ENABLE_X64=1 $(call PYTEST,.venv-lowest,-m "not slow")
+	JAX_ENABLE_X64=1 $(call PYTEST,.venv-lowest,-m "not slow and not once")
 
 check: $(VENV)/.has-dev  ## style, types, imports, public names
 	$(BIN)/ruff check

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from everwide.cli import app, digits_report
 
+pytestmark = pytest.mark.once
+
 MODEL = """
 import everwide as ew
 

@@ -17,6 +17,8 @@ import pytest
 import everwide
 import public_api
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(everwide.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))

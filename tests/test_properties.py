@@ -145,6 +145,7 @@ def test_tiles_and_batches_change_nothing(data):
     _tiles_change_nothing(net, shape)
 
 
+@pytest.mark.once
 @bounded(4)
 @given(st.data())
 def test_samples_agree_with_the_limit(data):

@@ -9,6 +9,8 @@ import everwide as ew
 from everwide.layers import Position
 from everwide.testing import MEAN_SQUARE, Reparametrized, Slope, check_layer
 
+pytestmark = pytest.mark.once
+
 LINE, GRID, POINT = (4, 2), (3, 2, 2), (3,)
 WIDTHS = (12, 48)
 # Scores are products of keys and queries: at these widths the next powers of 1 / width are as large as the first.
@@ -23,19 +25,19 @@ def _after_relu(*layers):
 QUICK = {
     "dense": (_after_relu(ew.Dense(w_std=1.3, b_std=0.4)), POINT),
     "conv": (_after_relu(ew.Conv((2,), strides=2, b_std=0.3)), LINE),
-    "conv_local": (_after_relu(ew.ConvLocal((2,), b_std=0.3), ew.Relu()), LINE),
     "avg_pool": (_after_relu(ew.AvgPool((2,), strides=1, padding="SAME", normalize_edges=True)), LINE),
-    "flatten": (_after_relu(ew.Flatten(), ew.Dense(), ew.Relu()), LINE),
-    "layer_norm": (_after_relu(ew.LayerNorm()), LINE),
     "dropout": (_after_relu(ew.Dropout(0.3), ew.Dense(), ew.Relu()), LINE),
     "residual_of_raw": (ew.Sum(ew.Identity(), ew.Serial(ew.Dense(), ew.Relu())), POINT),
     "product": (ew.Product(ew.Identity(), ew.Serial(ew.Relu(), ew.Dense(b_std=0.5), ew.Relu())), POINT),
-    "repeat": (ew.Repeat(ew.Serial(ew.Relu(), ew.Dense(w_std=1.4)), 3), POINT),
     "attention": (ew.SelfAttention(b_std=0.2, heads=32), (3, 2)),
-    "index": (_after_relu(ew.Index(-1), ew.Dense(), ew.Relu()), LINE),
 }
 
 DEEP = {
+    "repeat": (ew.Repeat(ew.Serial(ew.Relu(), ew.Dense(w_std=1.4)), 3), POINT),
+    "layer_norm": (_after_relu(ew.LayerNorm()), LINE),
+    "flatten": (_after_relu(ew.Flatten(), ew.Dense(), ew.Relu()), LINE),
+    "index": (_after_relu(ew.Index(-1), ew.Dense(), ew.Relu()), LINE),
+    "conv_local": (_after_relu(ew.ConvLocal((2,), b_std=0.3), ew.Relu()), LINE),
     "conv_dilated": (_after_relu(ew.Conv((2,), dilation=2, padding="CIRCULAR"), ew.Relu()), LINE),
     "conv_grid": (_after_relu(ew.Conv((2, 2), b_std=0.1), ew.Relu()), GRID),
     "conv_transpose": (_after_relu(ew.ConvTranspose((3,), strides=2, b_std=0.1), ew.Relu()), (3, 2)),

@@ -12,6 +12,8 @@ import everwide as ew
 from everwide.layers import AbstractLayer
 from everwide.testing import ConformanceError, check_layer, example_inputs, sample_kernels
 
+pytestmark = pytest.mark.once
+
 
 class Doubled(AbstractLayer):
     """`2 x`, with one fault at a time."""

@@ -77,14 +77,14 @@ class PiecewiseLinear(AbstractActivation):
 
     def _coefficients(self, terms: int, std: Array, straight: Array) -> Array:
         """The derivative is a sum of steps, so its coefficients are Hermite polynomials at the knots."""
-        places = self.places(std)
+        places = self._places(std)
         bends = jnp.asarray(self._bends[:, None], std.dtype)
         density = jnp.exp(-0.5 * places**2) * (2 * math.pi) ** -0.5
         steps = project(Rule(places, bends * density), jnp.ones_like(places), terms - 1)
         order = jnp.sqrt(jnp.arange(1, terms, dtype=std.dtype))[:, None]
         return jnp.concatenate([straight[None], steps / order])
 
-    def places(self, std: Array) -> Array:
+    def _places(self, std: Array) -> Array:
         """Where the knots are, in standard deviations; those that are too far away to matter are kept finite."""
         return jnp.stack([jnp.clip(k / std, -REACH, REACH) for k in self.knots])
 
@@ -115,7 +115,7 @@ def _moments(f: PiecewiseLinear, e: Entries) -> tuple[Array, Array]:
     """From the moments at correlation zero. A negative correlation is a positive one with `v` turned around."""
     sign = jnp.where(e.correlation < 0, -1, 1).astype(e.correlation.dtype)
     end = safe_sqrt(e.complement / (2 - e.complement))  # the tangent of half the angle
-    moment, slope = _integrals(f, f.places(e.std1), f.places(e.std2), jnp.abs(e.correlation), end, sign)
+    moment, slope = _integrals(f, f._places(e.std1), f._places(e.std2), jnp.abs(e.correlation), end, sign)
     straight = e.mean_slope1 * e.mean_slope2
     return e.mean1 * e.mean2 + e.std1 * e.std2 * (e.correlation * straight + moment), straight + slope * sign
 
