@@ -17,7 +17,20 @@ output of a nonlinearity, or mixes channels of different laws. Put a Dense or Co
 
 
 class Parametrization(enum.StrEnum):
-    """How the variance of a weight is split between its initial value and a constant factor.
+    """How the size of a weight is split between its initial value and a constant factor, and how large a readout is.
+
+    A weight acts as `factor * W x` with `W ~ N(0, std^2)`; a bias as `factor * b` with `b ~ N(0, std^2)`.
+
+    | | hidden weights | readout weights | biases |
+    | --- | --- | --- | --- |
+    | `ntk` | factor `w_std / sqrt(fan_in)`, std 1 | as hidden ones | factor `b_std`, std 1 |
+    | `standard` | factor 1, std `w_std / sqrt(fan_in)` | as hidden ones | factor 1, std `b_std` |
+    | `mean_field` | as `ntk` | factor `w_std / fan_in`, std 1 | as `ntk` |
+    | `mup` | as `standard` | factor 1, std `w_std / fan_in` | as `standard` |
+
+    A readout is a layer with random layers before it and none after it. In `mean_field` and `mup` the output of a wide
+    network starts near zero, and training moves the features of any width by as much: there is no limit with a fixed
+    kernel. The learning rates that belong to each are in `everwide.optim`.
 
     >>> import everwide as ew
     >>> ew.Parametrization("standard")
@@ -26,6 +39,18 @@ class Parametrization(enum.StrEnum):
 
     NTK = "ntk"
     STANDARD = "standard"
+    MEAN_FIELD = "mean_field"
+    MUP = "mup"
+
+    @property
+    def in_weights(self) -> bool:
+        """Whether the drawn weights carry all of their size, or a constant factor does."""
+        return self in (Parametrization.STANDARD, Parametrization.MUP)
+
+    @property
+    def learns_features(self) -> bool:
+        """Whether features move at any width; then the kernel has no fixed limit."""
+        return self in (Parametrization.MEAN_FIELD, Parametrization.MUP)
 
 
 class Pairs(enum.IntEnum):
@@ -77,6 +102,7 @@ class Signal:
       Two signals with no source in common are independent, channel by channel.
     - `path`: the place in the network; a random layer uses it as its name in `sources`.
     - `width`: the channels of layers that leave them open; `parametrization`: of the whole network.
+    - `readouts`: the sources of the network's output, once a finite network is sampled; `None` at infinite width.
     """
 
     shape: tuple[int | None, ...]
@@ -85,6 +111,17 @@ class Signal:
     path: tuple[int, ...] = ()
     width: int | None = None
     parametrization: Parametrization = Parametrization.NTK
+    readouts: frozenset[tuple[int, ...]] | None = None
+
+    @property
+    def infinite(self) -> bool:
+        """Whether the network is taken to its limit, not sampled."""
+        return self.readouts is None
+
+    @property
+    def is_data(self) -> bool:
+        """Whether no random layer came before."""
+        return self.sources == frozenset({(-1,)})
 
     @property
     def sites(self) -> tuple[int, ...]:
@@ -107,6 +144,10 @@ class Signal:
     def drawn(self, sites: tuple[int, ...], channels: int | None) -> "Signal":
         """The output of fresh random weights: Gaussian, and independent of all that came before."""
         return replace(self, shape=(*sites, channels or self.width), gaussian=True, sources=frozenset({self.path}))
+
+    def reaches_output(self) -> bool:
+        """Whether random layers at this place, or inside it, are readouts of the network."""
+        return any(path[: len(self.path)] == self.path for path in self.readouts or ())
 
     def at(self, *step: int) -> "Signal":
         """The same value, seen from a place deeper in the network."""

@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..kernel import Covariance, Example, Kernel, same_site
 from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
 from ._base import AbstractLayer, like, needs_sites, positive, squared
-from ._dense import Hyper, known_channels
+from ._dense import Affine, Hyper, RandomAffine, known_channels, known_limit
+from ._fans import fans_of
 from ._scores import Scores, like_rank, nonlinear_scores, softmax_over
 
 
@@ -75,12 +76,11 @@ class Position(eqx.Module):
 class AttentionParams(eqx.Module):
     """Weights of one attention layer; heads lead."""
 
-    query: Float[Array, "heads channels keys"]
-    key: Float[Array, "heads channels keys"]
-    value: Float[Array, "heads channels values"]
-    out: Float[Array, "heads values out"]
-    bias: Float[Array, " out"] | None
-    position: Float[Array, "places position_channels"] | None
+    query: Affine
+    key: Affine
+    value: Affine
+    out: Affine
+    position: Affine | None
 
 
 class SelfAttention(AbstractLayer):
@@ -143,9 +143,11 @@ class SelfAttention(AbstractLayer):
         needs_sites(self, signal)
         for field in ("w_query_std", "w_key_std", "w_value_std", "w_out_std", "b_std"):
             positive(self, field, getattr(self, field))
-        if signal.parametrization is not Parametrization.NTK:
+        known_limit(self, signal)
+        if signal.infinite and signal.parametrization is not Parametrization.NTK:
             raise ArchitectureError(
-                "SelfAttention is known in the ntk parametrization only. Use parametrization='ntk'."
+                "The limit of SelfAttention is known in the ntk parametrization only. Use parametrization='ntk', or "
+                "sample a finite network with net.init."
             )
         if self.scaling is Scaling.SQRT and self.mechanism is Mechanism.SOFTMAX:
             raise ArchitectureError(
@@ -164,44 +166,56 @@ class SelfAttention(AbstractLayer):
             return wanted.all_sites()
         return Demand(Pairs.ALL_SITES, Pairs.ALL_SITES)  # weights are read off each example's own covariance
 
+    def affines(self) -> dict[str, RandomAffine]:
+        """The random maps of which the layer consists, as they are called in its parameters."""
+        plain = lambda w_std: RandomAffine(w_std, None, self.frozen)
+        shared = (self.w_query_std * self.w_key_std) ** 0.5  # queries equal keys: each has its part of their product
+        linear = self.scaling is Scaling.LINEAR
+        found = {
+            "query": plain(shared if linear else self.w_query_std),
+            "key": plain(shared if linear else self.w_key_std),
+            "value": plain(self.w_value_std),
+            "out": RandomAffine(self.w_out_std, self.b_std, self.frozen),
+        }
+        return found if self.position is None else found | {"position": plain(self.position.w_std)}
+
     def sample(self, key: Array, signal: Signal) -> AttentionParams:
         channels, out = known_channels(self, signal), known_channels(self, self.describe(signal))
         default = signal.width or out
         heads, keys, values = (n or default for n in (self.heads, self.key_width, self.value_width))
-        names = ("query", "key", "value", "out", "bias", "position")
-        draw = {n: (lambda shape, k=k: jr.normal(k, shape)) for n, k in zip(names, jr.split(key, 6), strict=True)}
         beside = 0 if self.position is None or self.position.channels is None else self.position.channels
         seen = channels + beside
         valued = seen if self.position is not None and self.position.values else channels
-        weight = draw["key"]((heads, seen, keys))
-        linear = self.scaling is Scaling.LINEAR
-        return AttentionParams(
-            query=weight if linear else draw["query"]((heads, seen, keys)),
-            key=weight,
-            value=draw["value"]((heads, valued, values)),
-            out=draw["out"]((heads, values, out)),
-            bias=None if self.b_std is None else draw["bias"]((out,)),
-            position=None if self.position is None else draw["position"]((math.prod(signal.sites), beside or channels)),
-        )
+        last = fans_of(signal, heads * values, out)
+        inner = lambda n_in, n_out: replace(last, fan_in=n_in, fan_out=n_out, feeds_hidden=True)
+        drawn = {
+            "query": ((heads, seen, keys), inner(seen, heads * keys)),
+            "key": ((heads, seen, keys), inner(seen, heads * keys)),
+            "value": ((heads, valued, values), inner(valued, heads * values)),
+            "out": ((heads, values, out), replace(last, reads_hidden=True)),
+            "position": ((math.prod(signal.sites), beside or channels), replace(inner(1, seen), reads_hidden=False)),
+        }
+        keyed = dict(zip(drawn, jr.split(key, len(drawn)), strict=True))
+        found = {n: affine.draw(keyed[n], drawn[n][0], (out,), drawn[n][1]) for n, affine in self.affines().items()}
+        query = found["key"] if self.scaling is Scaling.LINEAR else found["query"]
+        return AttentionParams(query, found["key"], found["value"], found["out"], found.get("position"))
 
     def forward(self, params: AttentionParams, example: Example) -> Example:
         params = lax.stop_gradient(params) if self.frozen else params
-        sites = example.x.shape[:-1]
+        sites, affines = example.x.shape[:-1], self.affines()
         x = example.x.reshape(-1, example.x.shape[-1])
         mask = None if example.mask is None else example.mask.reshape(-1)
         seen = self._with_positions(params, x, sites, mask)
         plain = self.position is None or not self.position.values
-        key = params.key
-        query = key if self.scaling is Scaling.LINEAR else params.query
-        per_head = lambda a, w: jnp.einsum("pc,hcd->hpd", a, w) / math.sqrt(a.shape[-1])
-        queries, keys, values = per_head(seen, query), per_head(seen, key), per_head(x if plain else seen, params.value)
+        query = params.key if self.scaling is Scaling.LINEAR else params.query
+        per_head = lambda n, a, p: affines[n].scaled(p, jnp.einsum("pc,hcd->hpd", a, p.weight))
+        queries, keys = per_head("query", seen, query), per_head("key", seen, params.key)
+        values = per_head("value", x if plain else seen, params.value)
         power = 1.0 if self.scaling is Scaling.LINEAR else 0.5
         scores = jnp.einsum("hpd,hqd->hpq", queries, keys) / keys.shape[-1] ** power
-        weights = self._weigh(self._scale_scores(scores), self._allowed(len(x), mask), keys=-1)
+        weights = self._weigh(scores, self._allowed(len(x), mask), keys=-1)
         heads = jnp.einsum("hpq,hqv->hpv", weights, values)
-        y = jnp.einsum("hpv,hvo->po", heads, params.out) / math.sqrt(heads.shape[0] * heads.shape[-1])
-        y = y * (like(self.w_value_std, y) * like(self.w_out_std, y))
-        y = y if params.bias is None else y + like(self.b_std, y) * params.bias
+        y = affines["out"].scaled(params.out, jnp.einsum("hpv,hvo->po", heads, params.out.weight))
         return example.with_values(y.reshape(*sites, -1))
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
@@ -303,7 +317,7 @@ class SelfAttention(AbstractLayer):
         if self.position is None or params.position is None:
             return x
         root = jnp.linalg.cholesky(self.position.covariance(sites, x.dtype) + 1e-6 * jnp.eye(len(x), dtype=x.dtype))
-        embedding = like(self.position.w_std, x) * (root @ params.position.astype(x.dtype))
+        embedding = self.affines()["position"].scaled(params.position, root @ params.position.weight.astype(x.dtype))
         embedding = embedding if mask is None else jnp.where(mask[:, None], embedding, 0)
         return x + embedding if self.position.channels is None else jnp.concatenate([x, embedding], -1)
 

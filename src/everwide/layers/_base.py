@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -52,11 +53,12 @@ class AbstractLayer(eqx.Module):
     ) -> Params:
         """Draw a finite network for inputs of shape `(*sites, channels)`.
 
-        `width` is given to every layer that leaves its own open.
+        `width` is given to every layer that leaves its own open. `everwide.optim` has the learning rates that belong
+        to each parametrization.
         """
-        signal = Signal(tuple(input_shape), width=width, parametrization=Parametrization(parametrization))
-        self.describe(signal)
-        return self.sample(key, signal)
+        law = Parametrization(parametrization)
+        signal = Signal(tuple(input_shape), width=width, parametrization=law, readouts=frozenset())
+        return self.sample(key, replace(signal, readouts=self.describe(signal).sources))
 
     def apply(self, params: Params, x: Array | Example, *, key: Array | None = None) -> Array:
         """Output of a finite network for one example; `jax.vmap` it for a batch.

@@ -305,6 +305,11 @@ class Repeat(AbstractLayer):
         if self.times == 1:
             return first, ()
         inner = replace(self.layer.describe(signal.at(0)), path=(*signal.path, 1))
+        if self.times > 2 and signal.parametrization.learns_features and inner.reaches_output():
+            raise ArchitectureError(
+                f"Repeat(times={self.times}) ends the network: in the {signal.parametrization} parametrization its "
+                "last repetition is a readout and differs from the others. Put a Dense layer after it."
+            )
         keys = jax.vmap(lambda i: jr.fold_in(key, i))(jnp.arange(1, self.times))
         return first, jax.vmap(lambda k: self.layer.sample(k, inner))(keys)
 

@@ -12,7 +12,8 @@ from jaxtyping import Array
 from ..kernel import Example, Kernel
 from ..signal import Demand, Pairs, Signal
 from ._base import AbstractLayer, name, needs_sites
-from ._dense import Affine, Hyper, RandomAffine, known_channels, open_width
+from ._dense import Affine, Hyper, RandomAffine, known_channels
+from ._fans import fans_of
 from ._window import (
     Padding,
     Slide,
@@ -65,6 +66,14 @@ def correlate(x: Array, weight: Array, found: Sequence[Slide]) -> Array:
     return out[0]
 
 
+def drawn_filter(
+    affine: RandomAffine, key: Array, window: tuple[int, ...], channels: int, out: int, signal: Signal
+) -> Affine:
+    """Random weights shared by all positions."""
+    taps = math.prod(window) * channels
+    return affine.draw(key, (*window, channels, out), (out,), fans_of(signal, taps, out))
+
+
 def after_window(example: Example, x: Array, found: Sequence[Slide]) -> Example:
     """The example at the positions of a window."""
     mask = None if example.mask is None else centre_of_window(example.mask, found)
@@ -114,9 +123,8 @@ class Conv(AbstractLayer):
         return slides(name(self), sites, self.window, self.strides, self.dilation, self.padding)
 
     def describe(self, signal: Signal) -> Signal:
-        self.affine.check(self)
         needs_sites(self, signal, len(self.window))
-        open_width(self, signal)
+        self.affine.check(self, signal)
         return signal.drawn(tuple(s.out for s in self.geometry(signal.sites)), self.width)
 
     def demand(self, wanted: Demand) -> Demand:
@@ -124,13 +132,13 @@ class Conv(AbstractLayer):
 
     def sample(self, key: Array, signal: Signal) -> Affine:
         fan_in, out = known_channels(self, signal), known_channels(self, self.describe(signal))
-        return self.affine.draw(key, (*self.window, fan_in, out), (out,), signal)
+        return drawn_filter(self.affine, key, self.window, fan_in, out, signal)
 
     def forward(self, params: Affine, example: Example) -> Example:
         params = self.affine.held(params)
         found = self.geometry(example.x.shape[:-1])
         product = correlate(example.x, params.weight, found)
-        return after_window(example, self.affine.scaled(params, product, math.prod(params.weight.shape[:-1])), found)
+        return after_window(example, self.affine.scaled(params, product), found)
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         return convolved(k, self.affine, self.geometry(k.sites), self.width)
@@ -174,9 +182,8 @@ class ConvTranspose(AbstractLayer):
         return transposed_slides(sites, self.window, self.strides, self.padding)
 
     def describe(self, signal: Signal) -> Signal:
-        self.affine.check(self)
         needs_sites(self, signal, len(self.window))
-        open_width(self, signal)
+        self.affine.check(self, signal)
         return signal.drawn(tuple(s.out for s in self.geometry(signal.sites)), self.width)
 
     def demand(self, wanted: Demand) -> Demand:
@@ -184,13 +191,13 @@ class ConvTranspose(AbstractLayer):
 
     def sample(self, key: Array, signal: Signal) -> Affine:
         fan_in, out = known_channels(self, signal), known_channels(self, self.describe(signal))
-        return self.affine.draw(key, (*self.window, fan_in, out), (out,), signal)
+        return drawn_filter(self.affine, key, self.window, fan_in, out, signal)
 
     def forward(self, params: Affine, example: Example) -> Example:
         params = self.affine.held(params)
         found = self.geometry(example.x.shape[:-1])
         product = correlate(example.x, params.weight, found)
-        return after_window(example, self.affine.scaled(params, product, math.prod(params.weight.shape[:-1])), found)
+        return after_window(example, self.affine.scaled(params, product), found)
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         return convolved(k, self.affine, self.geometry(k.sites), self.width)
@@ -234,9 +241,8 @@ class ConvLocal(AbstractLayer):
         return slides(name(self), sites, self.window, self.strides, (1,) * len(sites), self.padding)
 
     def describe(self, signal: Signal) -> Signal:
-        self.affine.check(self)
         needs_sites(self, signal, len(self.window))
-        open_width(self, signal)
+        self.affine.check(self, signal)
         return signal.drawn(tuple(s.out for s in self.geometry(signal.sites)), self.width)
 
     def demand(self, wanted: Demand) -> Demand:
@@ -246,16 +252,15 @@ class ConvLocal(AbstractLayer):
         out = self.describe(signal)
         fan_in, width = known_channels(self, signal), known_channels(self, out)
         taps = math.prod(self.window) * fan_in
-        drawn = self.affine.draw(key, (taps, math.prod(out.sites) * width), (*out.sites, width), signal)
-        return replace(drawn, weight=drawn.weight.reshape(taps, *out.sites, width))
+        bias = (*out.sites, width)
+        return self.affine.draw(key, (taps, *bias), bias, fans_of(signal, taps, width))
 
     def forward(self, params: Affine, example: Example) -> Example:
         params = self.affine.held(params)
         found = self.geometry(example.x.shape[:-1])
-        fan_in = params.weight.shape[0]
         patches = correlate(example.x, _patch_filter(self.window, example.x), found)
         product = jnp.einsum("...f,f...o->...o", patches, params.weight)
-        return after_window(example, self.affine.scaled(params, product, fan_in), found)
+        return after_window(example, self.affine.scaled(params, product), found)
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         k = convolved(k, self.affine, self.geometry(k.sites), self.width)

@@ -1,6 +1,5 @@
 """Random affine maps: the layers that carry weights."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from jaxtyping import Array, Float
 from ..kernel import Covariance, Example, Kernel
 from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
 from ._base import AbstractLayer, like, name, positive, squared
+from ._fans import Fans, fans_of
 
 Hyper = float | Float[Array, ""]
 
@@ -22,43 +22,45 @@ class Affine(eqx.Module):
 
     weight: Float[Array, "*fan_in out"]
     bias: Float[Array, "*sites channels"] | None
-    parametrization: Parametrization = eqx.field(static=True)
+    fans: Fans = eqx.field(static=True)
 
 
 class RandomAffine(eqx.Module):
-    """What all layers with weights share: scales, freezing, and both parametrizations.
+    """What all layers with weights share: scales, freezing, and the parametrizations (see `Parametrization`).
 
-    ntk: `w_std / sqrt(fan_in) W x + b_std b` with standard normal `W`, `b`.
-    standard: `W x + b` with `W ~ N(0, w_std^2 / fan_in)`, `b ~ N(0, b_std^2)`.
+    The sizes `w_std / sqrt(fan_in)` of a weight and `b_std` of a bias are constant factors (ntk, mean_field), or
+    standard deviations of what is drawn (standard, mup). Readouts that learn features have weights of size
+    `w_std / fan_in`.
     """
 
     w_std: Hyper = 1.0
     b_std: Hyper | None = None
     frozen: bool = eqx.field(static=True, default=False)
 
-    def check(self, layer: AbstractLayer) -> None:
-        """Raise on negative scales."""
+    def check(self, layer: AbstractLayer, signal: Signal) -> None:
+        """Raise on negative scales, and where the limit is not known."""
         positive(layer, "w_std", self.w_std)
         positive(layer, "b_std", self.b_std)
+        known_limit(layer, signal)
 
-    def draw(self, key: Array, weight: tuple[int, ...], bias: tuple[int, ...], signal: Signal) -> Affine:
-        """Parameters with a weight of shape `(*fan_in, out)` and a bias of shape `bias`."""
+    def draw(self, key: Array, weight: tuple[int, ...], bias: tuple[int, ...], fans: Fans) -> Affine:
+        """Parameters with a weight and a bias of these shapes."""
         wkey, bkey = jr.split(key)
         w, b = jr.normal(wkey, weight), None if self.b_std is None else jr.normal(bkey, bias)
-        if signal.parametrization is Parametrization.STANDARD:
-            w = w * (like(self.w_std, w) / math.sqrt(math.prod(weight[:-1])))
+        if fans.parametrization.in_weights:
+            w = w * (like(self.w_std, w) * fans.size)
             b = None if b is None else b * like(self.b_std, b)
-        return Affine(w, b, signal.parametrization)
+        return Affine(w, b, fans)
 
     def held(self, params: Affine) -> Affine:
         """The parameters as training sees them: frozen ones have no gradient."""
         return lax.stop_gradient(params) if self.frozen else params
 
-    def scaled(self, params: Affine, product: Array, fan_in: int) -> Array:
+    def scaled(self, params: Affine, product: Array) -> Array:
         """`product` is the weight's bare action on the input; add the scales and the bias."""
-        if params.parametrization is Parametrization.STANDARD:
+        if params.fans.parametrization.in_weights:
             return product if params.bias is None else product + params.bias
-        y = product * (like(self.w_std, product) / math.sqrt(fan_in))
+        y = product * (like(self.w_std, product) * params.fans.size)
         return y if params.bias is None else y + like(self.b_std, y) * params.bias
 
     def propagate(self, k: Kernel, mean: Callable[[Array, Pairs], Array], fan_in: int | None) -> Kernel:
@@ -82,13 +84,20 @@ class RandomAffine(eqx.Module):
             return 0.0
         if k.parametrization is Parametrization.NTK:
             return nngp
-        assert fan_in is not None  # `open_width` has looked
+        assert fan_in is not None  # `known_limit` has looked
         return fan_in * averaged + (0.0 if self.b_std is None else 1.0)
 
 
-def open_width(layer: AbstractLayer, signal: Signal) -> None:
-    """In the standard parametrization the tangent kernel depends on the number of channels."""
-    if signal.parametrization is Parametrization.STANDARD and signal.channels is None:
+def known_limit(layer: AbstractLayer, signal: Signal) -> None:
+    """Raise where no fixed kernel exists at infinite width, or where it depends on a number that is open."""
+    law = signal.parametrization
+    if signal.infinite and law.learns_features:
+        raise ArchitectureError(
+            f"{name(layer)} in the {law} parametrization has no limit with a fixed kernel: the output of an infinitely "
+            "wide network starts at zero, and its features move. Sample a finite network, "
+            f"net.init(key, shape, width=..., parametrization='{law}'), or use parametrization='ntk'."
+        )
+    if law is Parametrization.STANDARD and signal.channels is None:
         raise ArchitectureError(
             f"{name(layer)} in the standard parametrization needs the number of its input channels, which is open. "
             "Give the layer before it a width, or pass width= for the whole network."
@@ -132,8 +141,7 @@ class Dense(AbstractLayer):
         self.affine = RandomAffine(w_std, b_std, frozen)
 
     def describe(self, signal: Signal) -> Signal:
-        self.affine.check(self)
-        open_width(self, signal)
+        self.affine.check(self, signal)
         return signal.drawn(signal.sites, self.width)
 
     def demand(self, wanted: Demand) -> Demand:
@@ -141,12 +149,12 @@ class Dense(AbstractLayer):
 
     def sample(self, key: Array, signal: Signal) -> Affine:
         fan_in, out = known_channels(self, signal), known_channels(self, self.describe(signal))
-        return self.affine.draw(key, (fan_in, out), (out,), signal)
+        return self.affine.draw(key, (fan_in, out), (out,), fans_of(signal, fan_in, out))
 
     def forward(self, params: Affine, example: Example) -> Example:
         params = self.affine.held(params)
         product = jnp.tensordot(example.x, params.weight, 1)
-        return example.with_values(self.affine.scaled(params, product, params.weight.shape[0]))
+        return example.with_values(self.affine.scaled(params, product))
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         k = self.affine.propagate(k, lambda cov, _: cov, k.channels)

@@ -1,0 +1,143 @@
+"""Which parameter learns how fast, in which parametrization."""
+
+import enum
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from ..layers import AbstractLayer, Repeat, SelfAttention, Serial
+from ..layers._base import Params, name
+from ..layers._combine import AbstractBranches
+from ..layers._dense import Affine, RandomAffine
+from ..layers._fans import Fans
+
+Factor = Any  # a number, or a scalar array where the network's own numbers are arrays
+
+
+class Rule(enum.StrEnum):
+    """What the size of an update depends on.
+
+    - `SGD`: it is proportional to the gradient (plain, with momentum, averaged).
+    - `ADAM`: it does not depend on the size of the gradient (Adam, RMSProp, Lion, sign descent).
+
+    >>> import everwide.optim
+    >>> everwide.optim.Rule("adam")
+    <Rule.ADAM: 'adam'>
+    """
+
+    SGD = "sgd"
+    ADAM = "adam"
+
+
+def learning_rates(net: AbstractLayer, params: Params, rule: Rule | str = Rule.SGD) -> Params:
+    """A factor on the learning rate for every parameter, as a tree like `params`.
+
+    With these factors one learning rate is right at every width. In the table `n` is the fan-in of hidden and readout
+    weights, and the number of channels after input weights and biases; `n_in n_out` counts hidden channels only.
+
+    | `sgd` | input | hidden | readout | bias |
+    | --- | --- | --- | --- | --- |
+    | `ntk` | 1 | 1 | 1 | 1 |
+    | `mean_field` | `n` | `n` | `n` | `n` |
+
+    | `adam` | input | hidden | readout | bias |
+    | --- | --- | --- | --- | --- |
+    | `ntk` | `(n_in n_out)^-1/2` | the same | the same | `n_out^-1/2` |
+    | `mean_field` | 1 | `n^-1/2` | 1 | 1 |
+
+    - `standard` and `mup` draw weights of size `s` where `ntk` and `mean_field` have a factor `s` in front. Their
+      factors are those of `ntk` and `mean_field` times `s^2` (sgd) or `s` (adam), so that **standard training is ntk
+      training, and mup training is mean_field training**, step by step, from the same draw.
+    - In `standard` that is `w_std^2 / fan_in` for weights and `b_std^2` for biases. In `mup` it is, up to factors that
+      do not depend on the width, the table of Yang et al.: `n`, 1, `1 / n` for input, hidden and readout weights (sgd),
+      and 1, `1 / n`, `1 / n` (adam).
+    - Where no hidden channels are read or fed (a bias of the output, a layer on the data that is the output), `n` is 1.
+    - Frozen parameters have the factor 0.
+
+    Features move in `mean_field` and `mup`; in `ntk` and `standard` they do not, and a wide network is linear in its
+    parameters.
+
+    >>> import everwide as ew, everwide.optim, jax
+    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
+    >>> params = net.init(jax.random.key(0), (3,), width=64, parametrization="mup")
+    >>> rates = everwide.optim.learning_rates(net, params)
+    >>> rates[2].weight * 64
+    1.0
+
+    Yang, Hu, "Feature learning in infinite-width neural networks" (2021); Yang et al., "Tensor Programs V" (2022).
+    """
+    return _rates(net, params, Rule(rule))
+
+
+def _rates(layer: AbstractLayer, params: Params, rule: Rule) -> Params:
+    if isinstance(layer, Serial | AbstractBranches):
+        inside = layer.layers if isinstance(layer, Serial) else layer.branches
+        _matching(layer, params, len(inside))
+        return tuple(_rates(inner, p, rule) for inner, p in zip(inside, params, strict=True))
+    if isinstance(layer, Repeat):
+        _matching(layer, params, 2)
+        first, rest = params
+        return _rates(layer.layer, first, rule), () if layer.times == 1 else _rates(layer.layer, rest, rule)
+    if not jax.tree.leaves(params):
+        return params
+    if isinstance(layer, SelfAttention):
+        maps = layer.affines()
+        found = [_affine_rates(affine, getattr(params, field), rule) for field, affine in maps.items()]
+        return eqx.tree_at(lambda p: [getattr(p, field) for field in maps], params, found)
+    affines = [a for a in jax.tree.leaves(layer, is_leaf=_is_affine) if _is_affine(a)]
+    if isinstance(params, Affine) and len(affines) == 1:
+        return _affine_rates(affines[0], params, rule)
+    raise TypeError(
+        f"The learning rates of {name(layer)} are not known: its parameters are {type(params).__name__}, not those of "
+        "one RandomAffine. Give its part of the tree factors of your own, and use learning_rates for the other layers."
+    )
+
+
+def _matching(layer: AbstractLayer, params: Params, parts: int) -> None:
+    found = f"tuple of {len(params)}" if isinstance(params, tuple) else type(params).__name__
+    if found != f"tuple of {parts}":
+        raise TypeError(
+            f"{name(layer)} has {parts} parts, but its parameters are a {found}. "
+            "Pass what net.init returned for this network, or a tree like it."
+        )
+
+
+def _is_affine(part: Any) -> bool:
+    return isinstance(part, RandomAffine)
+
+
+def _affine_rates(affine: RandomAffine, params: Affine, rule: Rule) -> Affine:
+    """Factors in place of the weight and the bias; what is missing (masked trees) stays missing."""
+    fans = params.fans
+    moved = 0.0 if affine.frozen else 1.0
+    weight = moved * _weight_rate(fans, rule) * _drawn_size(affine.w_std * fans.size, fans, rule)
+    bias = moved * _bias_rate(fans, rule) * _drawn_size(affine.b_std, fans, rule) if affine.b_std is not None else None
+    filled = lambda old, new: jax.tree.map(lambda _: new, old)
+    leaves = (filled(params.weight, weight), filled(params.bias, bias))
+    return eqx.tree_at(lambda p: (p.weight, p.bias), params, leaves, is_leaf=lambda leaf: leaf is None)
+
+
+def _drawn_size(size: Factor, fans: Fans, rule: Rule) -> Factor:
+    """What is drawn `size` times as large must move `size` times as far, and has gradients `1 / size` as large."""
+    if not fans.parametrization.in_weights:
+        return 1.0
+    return size * size if rule is Rule.SGD else size
+
+
+def _weight_rate(fans: Fans, rule: Rule) -> float:
+    """Of weights that are drawn with unit variance."""
+    n_in, n_out = fans.fan_in if fans.reads_hidden else 1, fans.fan_out if fans.feeds_hidden else 1
+    if not fans.parametrization.learns_features:
+        return 1.0 if rule is Rule.SGD else (n_in * n_out) ** -0.5
+    if rule is Rule.SGD:
+        return float(n_in if fans.reads_hidden else n_out)
+    return n_in**-0.5 if fans.feeds_hidden else 1.0
+
+
+def _bias_rate(fans: Fans, rule: Rule) -> float:
+    """Of biases that are drawn with unit variance."""
+    n_out = fans.fan_out if fans.feeds_hidden else 1
+    if fans.parametrization.learns_features:
+        return float(n_out) if rule is Rule.SGD else 1.0
+    return 1.0 if rule is Rule.SGD else n_out**-0.5
