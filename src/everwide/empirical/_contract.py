@@ -1,0 +1,108 @@
+"""Inner products of Jacobians: a tile of the kernel from the factors of two blocks of examples.
+
+A tile of all pairs of outputs is `(n1, k, n2, k)`, so that examples and outputs are the two sides of one matrix. A tile
+summed over equal outputs is `(n1, n2)`. In subscripts, `n` and `m` are examples, `k` and `l` outputs, `g` groups,
+`t` and `s` tokens, `i` inputs, `o` outputs of a layer, and `p` parameters.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ._factors import Factor, Lookup, Outer, Plain
+
+_UNROLLED = 4  # groups; more of them are a loop, so that their tiles need not exist at once
+_NARROW = 16  # outputs of a group
+
+_einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST, optimize="optimal")
+
+
+def all_outputs(a: Factor, b: Factor) -> Array:
+    """`K[n, k, m, l] = <J1[n, k], J2[m, l]>`."""
+    match a, b:
+        case Plain(), Plain():
+            return _einsum("nkp,mlp->nkml", a.jacobian, b.jacobian)
+        case Lookup(), Lookup():
+            return _pairs(_same_row(a, b), a.right, b.right)
+        case Outer(), Outer():
+            if a.left.shape[2] == 1 and a.left.shape[1] > 1 and a.right.shape[-1] <= _NARROW:
+                inner = _einsum("ngti,mgti->nmg", a.left, b.left)
+                return _einsum("nmg,nkgto,mlgto->nkml", inner, a.right, b.right)
+            return _over_groups(_outer_pairs, a, b)
+    raise _mismatch(a, b)
+
+
+def summed_outputs(a: Factor, b: Factor) -> Array:
+    """`K[n, m] = sum over k of <J1[n, k], J2[m, k]>`."""
+    match a, b:
+        case Plain(), Plain():
+            return _plain_sum(a.jacobian, b.jacobian)
+        case Lookup(), Lookup():
+            return _sum(_same_row(a, b), a.right, b.right)
+        case Outer(), Outer():
+            return _outer_summed(a, b)
+    raise _mismatch(a, b)
+
+
+def equal_outputs(a: Factor, b: Factor) -> Array:
+    """`K[n, m, k] = <J1[n, k], J2[m, k]>`."""
+    every = lambda fn, x, y: jax.vmap(lambda p, q: fn(p[:, None], q[:, None]), in_axes=1, out_axes=2)(x, y)
+    match a, b:
+        case Plain(), Plain():
+            return every(_plain_sum, a.jacobian, b.jacobian)
+        case Lookup(), Lookup():
+            same = _same_row(a, b)
+            return every(lambda v1, v2: _sum(same, v1, v2), a.right, b.right)
+        case Outer(), Outer():
+            return every(lambda v1, v2: _outer_summed(Outer(a.left, v1), Outer(b.left, v2)), a.right, b.right)
+    raise _mismatch(a, b)
+
+
+def _plain_sum(a: Array, b: Array) -> Array:
+    return _einsum("np,mp->nm", a.reshape(len(a), -1), b.reshape(len(b), -1))
+
+
+def _outer_summed(a: Outer, b: Outer) -> Array:
+    if a.left.shape[2] == 1:
+        return (_einsum("ngti,mgti->gnm", a.left, b.left) * _einsum("nkgto,mkgto->gnm", a.right, b.right)).sum(0)
+    return _over_groups(lambda u1, v1, u2, v2: _sum(_einsum("nti,msi->ntms", u1, u2), v1, v2), a, b)
+
+
+def _outer_pairs(u1: Array, v1: Array, u2: Array, v2: Array) -> Array:
+    """One group."""
+    if u1.shape[1] == 1:
+        inner = _einsum("nti,mti->nm", u1, u2)
+        return inner[:, None, :, None] * _einsum("nkto,mlto->nkml", v1, v2)
+    return _pairs(_einsum("nti,msi->ntms", u1, u2), v1, v2)
+
+
+def _pairs(inner: Array, v1: Array, v2: Array) -> Array:
+    return _einsum("ntms,nkto,mlso->nkml", inner, v1, v2)
+
+
+def _sum(inner: Array, v1: Array, v2: Array) -> Array:
+    return (inner * _einsum("nkto,mkso->ntms", v1, v2)).sum((1, 3))
+
+
+def _same_row(a: Lookup, b: Lookup) -> Array:
+    i, j = a.indices[:, :, None, None], b.indices[None, None]
+    return ((i == j) & (i >= 0)).astype(a.right.dtype)
+
+
+def _over_groups(fn: Callable[..., Array], a: Outer, b: Outer) -> Array:
+    """The sum of `fn(left1, right1, left2, right2)` over the groups."""
+    groups = a.left.shape[1]
+    if groups <= _UNROLLED:
+        parts = ((a.left[:, g], a.right[:, :, g], b.left[:, g], b.right[:, :, g]) for g in range(groups))
+        return functools.reduce(jnp.add, (fn(*part) for part in parts))
+    stacked = [jnp.moveaxis(array, axis, 0) for array, axis in ((a.left, 1), (a.right, 2), (b.left, 1), (b.right, 2))]
+    shape = jax.eval_shape(fn, *(array[0] for array in stacked))
+    zero = jnp.zeros(shape.shape, shape.dtype)
+    return lax.scan(lambda total, part: (total + fn(*part), None), zero, stacked)[0]
+
+
+def _mismatch(a: Factor, b: Factor) -> TypeError:
+    return TypeError(f"{type(a).__name__} and {type(b).__name__} are factors of different parameters.")

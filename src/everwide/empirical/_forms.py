@@ -1,0 +1,186 @@
+"""In which form the Jacobian of each leaf is kept: as it comes, or multiplied out.
+
+With `A` what came in and `B` the cotangents of what came out, a tile is `(A A'^T) * (B B'^T)`, or the product of the
+Jacobians `sum_t a_t (x) b_t` themselves. Which one costs less depends on tokens, widths and outputs.
+"""
+
+import enum
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from ._contract import all_outputs, equal_outputs, summed_outputs
+from ._factors import Factor, Lookup, Outer, Part, Plain
+
+_SMALL = 1 << 16  # parameters; Jacobians below are put side by side, one product for all
+_BATCHED = 4  # many small products are slower than one large one, by about this much
+
+
+class Outputs(enum.StrEnum):
+    """Which pairs of outputs a kernel has.
+
+    - `full`: all of them, `(n1, n2, k, k)`.
+    - `trace`: the mean over equal outputs, `(n1, n2)`. It estimates the kernel of an infinitely wide network.
+    - `diagonal`: equal outputs, `(n1, n2, k)`.
+    - `sum`: the kernel of the sum of all outputs, `(n1, n2)`: all pairs, added.
+
+    >>> import everwide.empirical as emp
+    >>> emp.Outputs("trace")
+    <Outputs.TRACE: 'trace'>
+    """
+
+    FULL = "full"
+    TRACE = "trace"
+    DIAGONAL = "diagonal"
+    SUM = "sum"
+
+
+class Form(enum.Enum):
+    """How an outer product is kept."""
+
+    FACTORS = "factors"
+    PRODUCT = "product"
+
+
+class Job(NamedTuple):
+    """What is to be computed.
+
+    - `rows`, `columns`: examples in all, on both sides.
+    - `groups`: the kernel that each leaf belongs to.
+    - `form`: one form for all, for tests.
+    """
+
+    rows: int
+    columns: int
+    outputs: Outputs
+    groups: tuple[tuple[str, str], ...]
+    form: Form | None = None
+
+
+class Recipe(NamedTuple):
+    """What compiled code depends on: not the number of examples, but what was decided for it."""
+
+    groups: tuple[tuple[str, str], ...]
+    forms: tuple[Form, ...]
+
+
+Ready = dict[str, tuple[Factor, ...]]
+
+
+def decide(parts: tuple[Part, ...], job: Job) -> Recipe:
+    """A form for each cluster of factors that share their cotangents."""
+    clusters = (cluster for some in _clusters(parts, job.groups).values() for cluster in some)
+    return Recipe(job.groups, tuple(job.form or _form(cluster, job) for cluster in clusters))
+
+
+def ready(parts: tuple[Part, ...], recipe: Recipe) -> Ready:
+    """The factors of every group of leaves, in the form in which they are contracted."""
+    forms = iter(recipe.forms)
+    dtype = functools.reduce(np.promote_types, (_right(part.factor).dtype for part in parts), np.dtype(np.float32))
+    found = _clusters(parts, recipe.groups)
+    return {group: _ready([(cluster, next(forms)) for cluster in some], dtype) for group, some in found.items()}
+
+
+def tile(a: Ready, b: Ready, outputs: Outputs) -> dict[str, Array]:
+    """A tile of every kernel; `full` as `(n1, k, n2, k)`."""
+    pair = {Outputs.FULL: all_outputs, Outputs.DIAGONAL: equal_outputs}.get(outputs, summed_outputs)
+    total = lambda group: functools.reduce(jnp.add, (pair(f, g) for f, g in zip(a[group], b[group], strict=True)))
+    return {group: total(group) for group in a if a[group]}
+
+
+def _clusters(parts: tuple[Part, ...], groups: tuple[tuple[str, str], ...]) -> dict[str, list[list[Factor]]]:
+    """Factors whose cotangents are one and the same array, in one group, stand together: a weight and its bias."""
+    group_of = dict(groups)
+    found: dict[str, dict[int, list[Factor]]] = {group: {} for group in group_of.values()}
+    for i, part in enumerate(parts):
+        key = id(part.factor.right) if isinstance(part.factor, Outer) else -1 - i
+        found[group_of[part.names[0]]].setdefault(key, []).append(part.factor)
+    return {group: list(some.values()) for group, some in found.items()}
+
+
+def _ready(clusters: list[tuple[list[Factor], Form]], dtype: np.dtype) -> tuple[Factor, ...]:
+    """The factors of one group."""
+    kept: list[Factor] = []
+    products: list[Array] = []
+    for cluster, form in clusters:
+        if form is Form.FACTORS and not isinstance(cluster[0], Plain):
+            kept.append(_cast(_merged(cluster), dtype))
+        else:
+            products += [multiplied_out(factor).astype(dtype) for factor in cluster]
+    small = [array for array in products if array.shape[-1] <= _SMALL]
+    large = [array for array in products if array.shape[-1] > _SMALL]
+    side_by_side = [jnp.concatenate(small, -1)] if len(small) > 1 else small
+    return (*kept, *map(Plain, (*large, *side_by_side)))
+
+
+def _merged(cluster: list[Factor]) -> Factor:
+    """Weights with a common output as one weight of all their inputs."""
+    lefts = [factor.left for factor in cluster if isinstance(factor, Outer)]
+    return cluster[0] if len(cluster) == 1 else Outer(jnp.concatenate(lefts, -1), _right(cluster[0]))
+
+
+def _right(factor: Factor) -> Array:
+    return factor.jacobian if isinstance(factor, Plain) else factor.right
+
+
+def _cast(factor: Factor, dtype: np.dtype) -> Factor:
+    cast = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a
+    return jax.tree.map(cast, factor)
+
+
+def multiplied_out(factor: Factor) -> Array:
+    """The Jacobian `(n, k, size)`; parameters of a weight are in the order groups, outputs, inputs."""
+    match factor:
+        case Plain():
+            return factor.jacobian
+        case Lookup():
+            found = _scattered(factor)
+        case Outer():
+            found = jnp.einsum("ngti,nkgto->nkgoi", factor.left, factor.right, precision=lax.Precision.HIGHEST)
+    return found.reshape(*found.shape[:2], -1)
+
+
+def _scattered(factor: Lookup) -> Array:
+    index = jnp.where(factor.indices < 0, factor.rows, factor.indices)  # the last row is thrown away
+    one = lambda index, right: jnp.zeros((factor.rows, right.shape[-1]), right.dtype).at[index].add(right, mode="drop")
+    return jax.vmap(lambda index, right: jax.vmap(one, (None, 0))(index, right))(index, factor.right)
+
+
+def _form(cluster: list[Factor], job: Job) -> Form:
+    first = cluster[0]
+    if isinstance(first, Plain):
+        return Form.PRODUCT
+    if isinstance(first, Lookup):
+        k, tokens, outputs = first.right.shape[1:]
+        return cheaper(Sizes(k, 1, tokens, 1, outputs, first.size() * len(cluster)), job)
+    k, groups, tokens, outputs = first.right.shape[1:]
+    inputs = sum(factor.left.shape[-1] for factor in cluster if isinstance(factor, Outer))
+    return cheaper(Sizes(k, groups, tokens, inputs, outputs, groups * inputs * outputs), job)
+
+
+class Sizes(NamedTuple):
+    """Of a factor, and the number of its parameters."""
+
+    k: int
+    groups: int
+    tokens: int
+    inputs: int
+    outputs: int
+    parameters: int
+
+
+def cheaper(s: Sizes, job: Job) -> Form:
+    """The form with fewer multiplications in all."""
+    pairs, examples = float(job.rows * job.columns), float(job.rows + job.columns)
+    outputs = s.k**2 if job.outputs is Outputs.FULL else s.k
+    product = examples * s.k * s.tokens * s.parameters + pairs * outputs * s.parameters
+    each = s.groups * s.tokens**2
+    spread = each * s.outputs * s.k + s.groups * s.tokens * s.outputs * outputs  # (A A'^T) meets B, then B'
+    at_once = each * (s.outputs + 1) * outputs
+    factors = pairs * (each * s.inputs + (at_once if job.outputs is not Outputs.FULL else min(at_once, spread)))
+    weight = 1 if s.tokens == 1 else _BATCHED
+    return Form.PRODUCT if product <= weight * factors else Form.FACTORS

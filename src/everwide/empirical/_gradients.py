@@ -1,0 +1,178 @@
+"""Gradients of single examples, their random projections, and what one step of gradient descent does to outputs."""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax import lax
+from jaxtyping import Array, Float, PyTree
+
+from ..engine._memory import require
+from ._models import Function, Model, TorchModel, as_model
+from ._operators import MEMORY, activation_bytes, count, in_chunks, output_of
+from ._refusals import refuse_batch_dependence
+from ._torch import torch_tangents
+
+Loss = Callable[..., Any]
+Law = Callable[[Array, tuple[int, ...], Any], Array]
+BLOCK = 1 << 22  # random numbers that are there at once; projections depend on it
+
+
+class Projection(NamedTuple):
+    """Random columns of independent numbers of mean 0 and variance 1, divided by the root of their number.
+
+    >>> import everwide.empirical as emp, jax, jax.numpy as jnp
+    >>> emp.Projection(jax.random.rademacher, dim=4).of([jnp.ones((2, 3)), jnp.ones((2, 5))], jax.random.key(0)).shape
+    (2, 4)
+    """
+
+    law: Law
+    dim: int
+
+    def of(self, gradients: list[Array], key: Array) -> Array:
+        """`(n, dim)`, from leaves `(n, ...)`. Only some rows of the random matrix exist at a time."""
+        parts = [self._leaf(g.reshape(len(g), -1), jr.fold_in(key, i)) for i, g in enumerate(gradients)]
+        dtype = jnp.result_type(*{p.dtype for p in parts})
+        return functools.reduce(jnp.add, [p.astype(dtype) for p in parts]) / math.sqrt(self.dim)
+
+    def _leaf(self, g: Float[Array, "n size"], key: Array) -> Array:
+        size = g.shape[1]
+        rows = min(size, max(1, BLOCK // self.dim))
+        blocks = math.ceil(size / rows)
+        matrix = lambda block: self.law(jr.fold_in(key, block), (rows, self.dim), g.dtype)
+        if blocks == 1:
+            return g @ matrix(0)
+        columns = jnp.pad(g, ((0, 0), (0, blocks * rows - size))).reshape(-1, blocks, rows)
+        add = lambda total, block: (total + block[1] @ matrix(block[0]), None)
+        start = jnp.zeros((len(g), self.dim), g.dtype)
+        return lax.scan(add, start, (jnp.arange(blocks), jnp.moveaxis(columns, 1, 0)))[0]
+
+
+class Task(NamedTuple):
+    """What is compiled: gradients of a model, projected or not, in so many pieces."""
+
+    f: Function
+    loss: Loss | None
+    chunks: int
+    projection: Projection | None = None
+
+
+def per_example_gradients(
+    f: Any, params: Any, x: Any, loss: Loss | None = None, y: Any = None, *, memory: int = MEMORY
+) -> PyTree:
+    """The gradients of single examples with respect to the parameters: like `params`, with a leading axis of examples.
+
+    They are gradients of `loss(output, y[i])`, a scalar function of the output for one example, or of `loss(output)`
+    without `y`, or of the sum of the outputs without `loss`. `f` and `params` are as in `as_model`; for a PyTorch
+    module the gradients are a dictionary by names, and `loss` is a JAX function of a vector. `memory` bounds the bytes
+    of what is held besides the result.
+
+    >>> import everwide.empirical as emp, jax.numpy as jnp
+    >>> x = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> emp.per_example_gradients(lambda params, x: params @ x, jnp.zeros(2), x).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    model, n = as_model(f, params), count(x)
+    way_out = "Use project_gradients, which keeps a few numbers of each example, or take fewer examples."
+    require(n * _bytes(model), None, f"The gradients of {n} examples", way_out)
+    if isinstance(model, TorchModel):
+        pieces = list(_torch_pieces(model, x, loss, y, memory))
+        return {name: jnp.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    return _run(*_task(model, x, loss, y, memory), None)
+
+
+def project_gradients(
+    f: Any,
+    params: Any,
+    x: Any,
+    key: Array,
+    dim: int,
+    *,
+    loss: Loss | None = None,
+    y: Any = None,
+    law: Law = jr.rademacher,
+    memory: int = MEMORY,
+) -> Float[Array, "n dim"]:
+    """Random projections of the gradients of single examples: inner products are kept, on average.
+
+    `E[p_i . p_j]` is the inner product of the gradients `i` and `j`, with a standard deviation of about
+    `|g_i| |g_j| / sqrt(dim)`. The same `key` and `dim` give the same projection, whatever the examples are, so that two
+    data sets may be projected apart. `law` draws independent numbers of mean 0 and variance 1: `jax.random.rademacher`,
+    `jax.random.normal`, or any function of a key, a shape and a dtype. The rest is as in `per_example_gradients`.
+
+    >>> import everwide.empirical as emp, jax, jax.numpy as jnp
+    >>> f, x = lambda params, x: params @ x, jnp.eye(3)
+    >>> emp.project_gradients(f, jnp.zeros(3), x, jax.random.key(0), dim=8).shape
+    (3, 8)
+    """
+    if dim < 1:
+        raise ValueError(f"project_gradients(dim={dim}): dim must be at least 1.")
+    model, projection = as_model(f, params), Projection(law, dim)
+    if isinstance(model, TorchModel):
+        project = jax.jit(lambda leaves: projection.of(leaves, key))  # a list keeps the order of the parameters
+        return jnp.concatenate([project([*g.values()]) for g in _torch_pieces(model, x, loss, y, memory)])
+    task, *data = _task(model, x, loss, y, memory)
+    return _run(task._replace(projection=projection), *data, key)
+
+
+def _task(model: Model, x: Any, loss: Loss | None, y: Any, memory: int) -> tuple[Task, Any, Any, Any]:
+    """Everything checked, and the number of pieces."""
+    x, y = (jax.tree.map(jnp.asarray, a) for a in (x, y))
+    n = count((x, y))
+    output_of(model, x)
+    refuse_batch_dependence(model, x)
+    each = 2 * activation_bytes(model, x) + _bytes(model)
+    require(each, memory, "The gradient of one example", "Give more memory.")
+    return Task(model.f, loss, math.ceil(n * each / memory)), model.params, x, y
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(task: Task, params: Any, x: Any, y: Any, key: Array | None) -> Any:
+    def scalar(params: Any, x: Any, y: Any) -> Array:
+        out = task.f(params, x)
+        return jnp.sum(out) if task.loss is None else _scalar(_applied(task.loss, out, y))
+
+    def piece(data: tuple[Any, Any]) -> Any:
+        gradients = jax.vmap(jax.grad(scalar), (None, 0, 0))(params, *data)
+        return task.projection.of(jax.tree.leaves(gradients), key) if task.projection and key is not None else gradients
+
+    if task.chunks == 1:
+        return piece((x, y))
+    found, n = lax.map(piece, in_chunks((x, y), task.chunks)), count(x)
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], found)
+
+
+def _torch_pieces(model: TorchModel, x: Any, loss: Loss | None, y: Any, memory: int) -> Iterator[dict[str, Array]]:
+    """The same for a PyTorch module, piece by piece."""
+    tangents, n = torch_tangents(model, x), count((x, jax.tree.map(jnp.asarray, y)))
+    each = tangents.example_bytes(x, 1) + _bytes(model)
+    require(each, memory, "The gradient of one example", "Give more memory.")
+    size = memory // each
+    slope = jax.vmap(jax.grad(lambda out, y: _scalar(_applied(loss, out, y)) if loss else jnp.sum(out)))
+    for cut in (slice(start, start + size) for start in range(0, n, size)):
+        some, labels = jax.tree.map(lambda a, cut=cut: a[cut], (x, y))
+        yield tangents.gradients(some, slope(tangents.predict(some), jax.tree.map(jnp.asarray, labels)))
+
+
+def _applied(loss: Loss, out: Array, y: Any) -> Any:
+    return loss(out) if y is None else loss(out, y)
+
+
+def _scalar(value: Any) -> Array:
+    if jnp.shape(value) != ():
+        raise ValueError(
+            f"loss returned shape {jnp.shape(value)} for one example, expected a scalar. It is called with the output "
+            "for one example and its target, not with a batch."
+        )
+    return jnp.asarray(value)
+
+
+def _bytes(model: Model | TorchModel) -> int:
+    """Of one gradient."""
+    if isinstance(model, TorchModel):
+        return sum(p.numel() * p.element_size() for p in model.module.parameters() if p.requires_grad)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(model.params))

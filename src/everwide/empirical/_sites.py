@@ -1,0 +1,254 @@
+"""Where a parameter meets data: the linear maps whose Jacobian is a sum of outer products.
+
+A rule speaks of one example, one cotangent and one step of every loop around it; `vmap` adds the axes.
+"""
+
+import abc
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.extend.core import JaxprEqn
+
+from ._patches import Window, patches
+from ._views import Level, View
+
+
+class Arranged(NamedTuple):
+    """Entries of a leaf as weights: strided axes for groups, inputs and outputs (see `Outer`)."""
+
+    where: np.ndarray  # (*groups, *inputs, *outputs)
+    groups: int
+    inputs: int
+    nest: tuple[Level, ...] = ()
+
+    def everywhere(self) -> np.ndarray:
+        """With the loops around it as leading axes."""
+        shape = (*(level.length for level in self.nest if level.stride), *self.where.shape)
+        strides = (*(level.stride for level in self.nest if level.stride), *self.where.strides)
+        return np.lib.stride_tricks.as_strided(self.where, shape, strides, writeable=False)
+
+    def injective(self) -> bool:
+        """No entry is shown twice."""
+        where = self.where
+        return all(stride or size == 1 for size, stride in zip(where.shape, where.strides, strict=True))
+
+    def signature(self) -> tuple:
+        """Equal for two sites if and only if the same entries play the same part."""
+        where = self.everywhere()
+        axes, first = list(zip(where.shape, where.strides, strict=True)), where.ndim - self.where.ndim + self.groups
+        cuts = (axes[:first], axes[first : first + self.inputs], axes[first + self.inputs :])
+        return (where.ctypes.data, *map(_merged, cuts))
+
+
+def _merged(axes: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Neighbouring axes that are one axis in memory, as one."""
+    found: list[tuple[int, int]] = []
+    for size, stride in axes:
+        if size == 1:
+            continue
+        if found and found[-1][1] == size * stride:
+            found[-1] = (found[-1][0] * size, stride)
+        else:
+            found.append((size, stride))
+    return tuple(found)
+
+
+class AbstractRule(abc.ABC):
+    """A linear map of a weight whose other operand is data."""
+
+    @abc.abstractmethod
+    def weight(self, where: np.ndarray) -> Arranged:
+        """The entries of the weight in their parts."""
+
+    @abc.abstractmethod
+    def bias(self, where: np.ndarray) -> Arranged | None:
+        """The same for something that is added to the result and has its shape, unless it differs between tokens."""
+
+    @abc.abstractmethod
+    def tokens(self) -> tuple[int, ...]:
+        """The axes of the result that are tokens."""
+
+    @abc.abstractmethod
+    def layout(self) -> tuple:
+        """Equal for rules whose `right` does the same."""
+
+    @abc.abstractmethod
+    def left(self, data: Array) -> Array:
+        """The data operand as `(groups, tokens, inputs)`, or as indices `(tokens,)`."""
+
+    @abc.abstractmethod
+    def right(self, cotangent: Array) -> Array:
+        """A cotangent of the result as `(groups, tokens, outputs)`."""
+
+
+@dataclass(frozen=True)
+class Dot(AbstractRule):
+    """`dot_general`: batch axes are groups, the data's free axes are tokens."""
+
+    groups: tuple[int, ...]  # axes of the weight
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    data: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # axes of the data: groups, tokens, inputs
+    weight_first: bool
+
+    def weight(self, where: np.ndarray) -> Arranged:
+        axes = (*self.groups, *self.inputs, *self.outputs)
+        return Arranged(where.transpose(axes), len(self.groups), len(self.inputs))
+
+    def bias(self, where: np.ndarray) -> Arranged | None:
+        return _without_tokens(where, self.tokens(), len(self.groups))
+
+    def tokens(self) -> tuple[int, ...]:
+        first = len(self.groups) + (len(self.outputs) if self.weight_first else 0)
+        return tuple(range(first, first + len(self.data[1])))
+
+    def layout(self) -> tuple:
+        return ("dot", len(self.groups), len(self.data[1]), self.weight_first)
+
+    def left(self, data: Array) -> Array:
+        groups, tokens, _ = (math.prod(data.shape[i] for i in axes) for axes in self.data)
+        return data.transpose(sum(self.data, ())).reshape(groups, tokens, -1)
+
+    def right(self, cotangent: Array) -> Array:
+        first, tokens = len(self.groups), len(self.data[1])
+        groups = math.prod(cotangent.shape[:first])
+        if self.weight_first:
+            count = math.prod(cotangent.shape[cotangent.ndim - tokens :])
+            return cotangent.reshape(groups, -1, count).swapaxes(1, 2)
+        count = math.prod(cotangent.shape[first : first + tokens])
+        return cotangent.reshape(groups, count, -1)
+
+
+@dataclass(frozen=True)
+class Convolution(AbstractRule):
+    """`conv_general_dilated` with data on the left: feature groups are groups, sites are tokens."""
+
+    window: Window
+    kernel: tuple[int, ...]  # axes of the weight: output channels, input channels, then space
+    result: tuple[int, ...]  # axes of the result: examples, channels, then space
+    groups: int
+
+    def weight(self, where: np.ndarray) -> Arranged:
+        out, channels, *space = self.kernel
+        where = where.transpose(out, *space, channels)
+        where = where.reshape(self.groups, -1, *where.shape[1:])  # splitting an axis never copies
+        return Arranged(np.moveaxis(where, 1, -1), 1, len(space) + 1)
+
+    def bias(self, where: np.ndarray) -> Arranged | None:
+        examples, channels, *space = self.result
+        where = where.transpose(examples, *space, channels)
+        where = where.reshape(*where.shape[:-1], self.groups, -1)
+        return _without_tokens(where, tuple(range(len(space) + 1)), 1)
+
+    def tokens(self) -> tuple[int, ...]:
+        examples, _, *space = self.result
+        return (examples, *space)
+
+    def layout(self) -> tuple:
+        return ("convolution", self.result, self.groups)
+
+    def left(self, data: Array) -> Array:
+        found = patches(data, self.window)  # (tokens, taps, channels)
+        tokens, taps, _ = found.shape
+        if self.groups == 1:
+            return found.reshape(1, tokens, -1)
+        split = found.reshape(tokens, taps, self.groups, -1)
+        return split.transpose(2, 0, 1, 3).reshape(self.groups, tokens, -1)
+
+    def right(self, cotangent: Array) -> Array:
+        examples, channels, *space = self.result
+        moved = cotangent.transpose(examples, *space, channels)
+        return moved.reshape(-1, self.groups, moved.shape[-1] // self.groups).swapaxes(0, 1)
+
+
+@dataclass(frozen=True)
+class Embedding(AbstractRule):
+    """`gather` of whole rows: the data are indices."""
+
+    rows: int
+    outputs: int
+    drops: bool  # indices that are out of range show nothing; else they are moved into the range
+
+    def weight(self, where: np.ndarray) -> Arranged:
+        return Arranged(where, 0, 1)
+
+    def bias(self, where: np.ndarray) -> Arranged | None:
+        return None
+
+    def tokens(self) -> tuple[int, ...]:
+        return ()
+
+    def layout(self) -> tuple:
+        return ("embedding", self.outputs)
+
+    def left(self, data: Array) -> Array:
+        index = data.reshape(-1)
+        if self.drops:
+            return jnp.where((index < 0) | (index >= self.rows), -1, index)
+        return jnp.clip(index, 0, self.rows - 1)
+
+    def right(self, cotangent: Array) -> Array:
+        return cotangent.reshape(1, -1, self.outputs)
+
+
+def _without_tokens(where: np.ndarray, tokens: tuple[int, ...], groups: int) -> Arranged | None:
+    """Drop the token axes of something that is the same for all of them."""
+    if any(where.strides[i] and where.shape[i] > 1 for i in tokens):
+        return None
+    kept = where[tuple(0 if i in tokens else slice(None) for i in range(where.ndim))]
+    return Arranged(kept, groups, 0)
+
+
+def rule_for(eqn: JaxprEqn, position: int, view: View) -> AbstractRule | None:
+    """The rule by which the operand at `position` enters linearly, if there is one."""
+    name = eqn.primitive.name
+    if name == "dot_general":
+        return _dot(eqn, position)
+    if name == "conv_general_dilated" and position == 1 and eqn.params["batch_group_count"] == 1:
+        return _convolution(eqn)
+    if name == "gather" and position == 0 and not any(level.stride for level in view.nest):
+        return _embedding(eqn)
+    return None
+
+
+def _dot(eqn: JaxprEqn, position: int) -> Dot:
+    contracting, batch = eqn.params["dimension_numbers"]
+    ranks = [len(v.aval.shape) for v in eqn.invars]  # pyright: ignore[reportAttributeAccessIssue]
+    mine, other = position, 1 - position
+    order = np.argsort(contracting[mine])  # the same inputs in the same order, however the product was written
+    inputs, data_inputs = (tuple(int(contracting[i][j]) for j in order) for i in (mine, other))
+    free = lambda i: tuple(a for a in range(ranks[i]) if a not in (*contracting[i], *batch[i]))
+    data = (tuple(batch[other]), free(other), data_inputs)
+    return Dot(tuple(batch[mine]), inputs, free(mine), data, weight_first=position == 0)
+
+
+def _convolution(eqn: JaxprEqn) -> Convolution:
+    numbers, p = eqn.params["dimension_numbers"], eqn.params
+    shape = lambda var, axes: tuple(var.aval.shape[i] for i in axes)
+    window = Window(
+        axes=tuple(numbers.lhs_spec),
+        size=shape(eqn.invars[1], numbers.rhs_spec[2:]),
+        out=shape(eqn.outvars[0], numbers.out_spec[2:]),
+        strides=tuple(p["window_strides"]),
+        padding=tuple(tuple(pad) for pad in p["padding"]),
+        data_dilation=tuple(p["lhs_dilation"]),
+        dilation=tuple(p["rhs_dilation"]),
+    )
+    return Convolution(window, tuple(numbers.rhs_spec), tuple(numbers.out_spec), p["feature_group_count"])
+
+
+def _embedding(eqn: JaxprEqn) -> Embedding | None:
+    d, sizes = eqn.params["dimension_numbers"], tuple(eqn.params["slice_sizes"])
+    shape: Sequence[int] = eqn.invars[0].aval.shape  # pyright: ignore[reportAttributeAccessIssue]
+    out: Sequence[Any] = eqn.outvars[0].aval.shape  # pyright: ignore[reportAttributeAccessIssue]
+    trailing = tuple(range(len(out) - len(shape) + 1, len(out)))
+    whole_rows = tuple(d.collapsed_slice_dims) == (0,) and sizes == (1, *shape[1:]) and not d.operand_batching_dims
+    if not (whole_rows and tuple(d.start_index_map) == (0,) and tuple(d.offset_dims) == trailing):
+        return None
+    mode = eqn.params["mode"]
+    return Embedding(shape[0], math.prod(shape[1:]), mode == lax.GatherScatterMode.FILL_OR_DROP)

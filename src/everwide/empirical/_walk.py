@@ -1,0 +1,181 @@
+"""Walks through the equations of a model and taps the arrays where parameters meet data.
+
+Equations that see no parameter run as they are. A leaf that is used in a way that has no rule is refused: the caller
+walks again with that leaf as plain data, and differentiates it as everybody does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Jaxpr, JaxprEqn, Literal
+
+from . import _pooling as pooling
+from ._ledger import Ledger, Pooled, Use, Value
+from ._scan import scanned
+from ._sites import rule_for
+from ._views import View, scaling, viewed
+
+CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint")
+SUMS = ("add", "sub", "add_any")
+
+
+def walk(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Value], ledger: Ledger) -> list[Value]:
+    """The results of a jaxpr. Results may still wait for their tap: the caller settles them."""
+    env: dict[Any, Value] = dict(zip(jaxpr.constvars, map(Value, consts), strict=True))
+    env.update(zip(jaxpr.invars, values, strict=True))
+    read = lambda var: Value(var.val) if isinstance(var, Literal) else env[var]
+    waits, pools = _may_wait(jaxpr), Pools(jaxpr, ledger)
+    for number, eqn in enumerate(jaxpr.eqns):
+        found = _step(eqn, [read(var) for var in eqn.invars], ledger)
+        for var, value in zip(eqn.outvars, found, strict=True):
+            value = pools.summed(var, value, lambda v: read(v).array)
+            env[var] = value if var in waits else ledger.settle(pools.entered(number, var, value))
+    return [read(var) for var in jaxpr.outvars]
+
+
+class Pools:
+    """Values that wait for their tap until they have been summed over their tokens."""
+
+    def __init__(self, jaxpr: Jaxpr, ledger: Ledger):
+        self.jaxpr, self.ledger = jaxpr, ledger
+        self.waiting: dict[Any, list[tuple[pooling.Pool, tuple[Use, ...]]]] = {}
+
+    def entered(self, number: int, var: Any, value: Value) -> Value:
+        """Without its uses, if they can wait for a sum."""
+        if not all(_may_pool(use, var.aval.shape, self.ledger) for use in value.uses) or not value.uses:
+            return value
+        pool = pooling.find(self.jaxpr, number, var, bind)
+        if pool is None or not all(_is_over_tokens(use, var.aval.shape, pool.sink) for use in value.uses):
+            return value
+        self.waiting.setdefault(pool.sink.outvars[0], []).append((pool, value.uses))
+        return Value(value.array)
+
+    def summed(self, var: Any, value: Value, read: Any) -> Value:
+        """With the uses that have waited for this sum."""
+        uses = []
+        for pool, waiting in self.waiting.get(var, ()):
+            change = pooling.derivative(pool, read, bind)
+            pooled = Pooled(pool.start.aval.shape, tuple(pool.sink.params["axes"]))
+            uses += [replace(use, pooled=pooled, derivative=change) for use in waiting]
+        return self.ledger.settle(Value(value.array, uses=tuple(uses))) if uses else value
+
+
+def _may_pool(use: Use, shape: tuple[int, ...], ledger: Ledger) -> bool:
+    """There is something to gain, and no loop or other use of the leaf is in the way."""
+    several = any(shape[i] > 1 for i in use.rule.tokens())
+    return several and not use.arranged.nest and use.leaf not in ledger.unpooled
+
+
+def _is_over_tokens(use: Use, shape: tuple[int, ...], sink: JaxprEqn) -> bool:
+    long = {i for i, size in enumerate(shape) if size > 1}
+    return long & set(sink.params["axes"]) == long & set(use.rule.tokens())
+
+
+def _may_wait(jaxpr: Jaxpr) -> set[Any]:
+    """Variables that are read once, where the cotangent of what is read is known from that of the result."""
+    readers: dict[Any, list[JaxprEqn | None]] = {}
+    for eqn in jaxpr.eqns:
+        for var in eqn.invars:
+            readers.setdefault(None if isinstance(var, Literal) else var, []).append(eqn)
+    for var in jaxpr.outvars:
+        readers.setdefault(None if isinstance(var, Literal) else var, []).append(None)
+    return {var for var, eqns in readers.items() if var is not None and len(eqns) == 1 and _carries(eqns[0], var)}
+
+
+def _carries(eqn: JaxprEqn | None, var: Any) -> bool:
+    """An equation only adds something to `var`, or multiplies it by a number. `None`: it is a result."""
+    if eqn is None:
+        return True
+    name, shapes = eqn.primitive.name, [v.aval.shape for v in eqn.invars]  # pyright: ignore[reportAttributeAccessIssue]
+    if eqn.outvars[0].aval.shape != var.aval.shape:  # pyright: ignore[reportAttributeAccessIssue]
+        return False
+    if name in ("mul", "div"):
+        position = next(i for i, v in enumerate(eqn.invars) if v is var)
+        return int(np.prod(shapes[1 - position])) == 1 and not (name == "div" and position == 1)
+    return name in SUMS or name == "neg"
+
+
+def _step(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> list[Value]:
+    name = eqn.primitive.name
+    if any(value.uses for value in operands):
+        return [_sum(eqn, operands, ledger) if name in SUMS else _scaled(eqn, operands, ledger)]
+    seen = [i for i, value in enumerate(operands) if value.view is not None]
+    if seen and name in CALLS:
+        inner = eqn.params["call_jaxpr" if "call_jaxpr" in eqn.params else "jaxpr"]
+        return walk(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands, ledger)
+    if seen and name == "scan":
+        return scanned(eqn, operands, ledger, walk)
+    results = bind(eqn, [value.array for value in operands])
+    if len(seen) == 1 and name != "stop_gradient":
+        return _enter(eqn, operands, seen[0], results, ledger)
+    if name != "stop_gradient":
+        ledger.refuse(operands)
+    return [Value(array) for array in results]
+
+
+def _enter(eqn: JaxprEqn, operands: list[Value], position: int, results: list[Any], ledger: Ledger) -> list[Value]:
+    """One operand is a view: so is the result, or the view meets data, or it is refused."""
+    view = operands[position].view
+    assert view is not None
+    views = viewed(eqn, [value.array for value in operands], position, view)
+    if views is not None:
+        return [Value(array, v) for array, v in zip(results, views, strict=True)]
+    rule = rule_for(eqn, position, view)
+    arranged = None if rule is None else rule.weight(view.where)._replace(nest=view.nest)
+    if rule is None or arranged is None or not arranged.injective():
+        ledger.refuse(operands)
+        return [Value(array) for array in results]
+    return [Value(results[0], uses=(Use(view.leaf, rule, arranged, operands[1 - position].array, view.scale),))]
+
+
+def _scaled(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> Value:
+    """A tap that waits behind a multiplication by a number; that number may have one of its own."""
+    position = max(range(len(operands)), key=lambda i: (bool(operands[i].uses), operands[i].array.size))
+    waiting = operands[position]
+    ledger.refuse(operands)
+    others = [value if i == position else ledger.settle(value) for i, value in enumerate(operands)]
+    arrays = [value.array for value in others]
+    factor = scaling(eqn, arrays, position)
+    assert factor is not None  # `_carries` has looked
+    return Value(bind(eqn, arrays)[0], uses=tuple(use.times(factor) for use in waiting.uses))
+
+
+def _sum(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> Value:
+    """A tap that waits behind a sum: with data, with another one that waits, or with a bias."""
+    array = bind(eqn, [value.array for value in operands])[0]
+    uses: list[Use] = []
+    for value, negative in zip(operands, (False, eqn.primitive.name == "sub"), strict=True):
+        found = value.uses if value.view is None else _bias(value.view, operands, array.shape)
+        if value.view is not None and not found:
+            ledger.refuse([value])
+        uses += [use.times(np.asarray(-1, array.dtype)) if negative else use for use in found]
+    return Value(array, uses=tuple(uses))
+
+
+def _bias(view: View, operands: list[Value], shape: tuple[int, ...]) -> tuple[Use, ...]:
+    """A view as the bias of one of the linear maps that wait."""
+    where = np.broadcast_to(view.where, shape)
+    for host in (use for value in operands for use in value.uses):
+        arranged = host.rule.bias(where)
+        same_loops = [bool(level.stride) for level in view.nest] == [bool(level.stride) for level in host.arranged.nest]
+        if arranged is not None and arranged.injective() and same_loops:
+            return (Use(view.leaf, host.rule, arranged._replace(nest=view.nest), None, view.scale),)
+    return ()
+
+
+def bind(eqn: JaxprEqn, arrays: list[Any]) -> list[Any]:
+    """Run one equation."""
+    found = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = found if isinstance(found, tuple) else ((), found)  # JAX before 0.9 returned a pair
+    results = eqn.primitive.bind(*functions, *arrays, **params)
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def look(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Value], ledger: Ledger) -> list[jax.Array]:
+    """Walk, and settle everything: for the results of a whole model."""
+    found = [ledger.settle(value) for value in walk(jaxpr, consts, values, ledger)]
+    ledger.refuse(found)
+    return [value.array for value in found]

@@ -1,0 +1,163 @@
+"""Kernels averaged over random networks: against single networks, against the limit, and against being stopped."""
+
+from collections import deque
+
+import jax
+import jax.random as jr
+import numpy as np
+import pytest
+
+import everwide as ew
+from everwide.empirical import Finite, Sampled, sample_kernel
+from everwide.testing import SAMPLED, exact_for
+from everwide.testing._compile import quick_jit
+
+NET = ew.Serial(ew.Dense(w_std=1.4, b_std=0.3), ew.Relu(), ew.Dense(2))
+KEY = jr.key(3)
+X = (
+    np.random.default_rng(0)
+    .standard_normal((5, 3))
+    .astype(np.zeros(()).dtype if jax.numpy.zeros(()).dtype == np.float64 else np.float32)
+)
+
+
+def single_networks(net, x, draws, width) -> dict[str, np.ndarray]:
+    """The kernels of the networks that are averaged, one by one."""
+    shape = x.shape[1:]
+
+    @quick_jit
+    def one(i):
+        params = net.init(jr.fold_in(KEY, i), shape, width=width)
+        inputs = ew.Inputs(jax.numpy.asarray(x))
+        return Finite(net, params, shape).block(inputs, inputs)
+
+    blocks = [one(i) for i in range(draws)]
+    return {field: np.stack([np.asarray(getattr(b, field), np.float64) for b in blocks]) for field in ("nngp", "ntk")}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return sample_kernel(NET, X, key=KEY, width=8, max_draws=40)
+
+
+def test_means_and_errors_are_those_of_the_single_networks(found):
+    draws = single_networks(NET, X, 40, 8)
+    exact = exact_for(DTYPE)
+    assert found.draws == 40
+    for field in ("nngp", "ntk"):
+        mean, error = getattr(found, field), getattr(found, f"{field}_error")
+        assert mean.dtype == np.float64
+        assert exact.excess(mean, draws[field].mean(0)) < 1
+        assert exact.excess(error, draws[field].std(0, ddof=1) / np.sqrt(40)) < 1
+        assert (mean == mean.T).all()
+
+
+def test_the_kernel_function_is_the_same_mean(found):
+    kernel = Sampled(NET, (3,), KEY, draws=40, width=8)
+    block = quick_jit(kernel.block)(ew.Inputs(jax.numpy.asarray(X)), ew.Inputs(jax.numpy.asarray(X[:2])))
+    assert exact_for(DTYPE).excess(block.ntk, found.ntk[:, :2]) < 1
+    if np.float64 == DTYPE:  # in float32 the engine draws in float64
+        k = ew.gram(kernel, X, tile=2)
+        assert exact_for(DTYPE).excess(k.ntk, found.ntk) < 1
+        assert exact_for(DTYPE).excess(k.nngp, found.nngp) < 1
+
+
+def test_the_mean_is_that_of_the_limit():
+    """With one hidden layer the mean over the draws is the limit at any width."""
+    net = ew.Serial(ew.Dense(w_std=1.4, b_std=0.3), ew.Relu(), ew.Dense(8))
+    found = sample_kernel(net, X, key=jr.key(0), width=16, max_draws=600)
+    limit = ew.gram(net, X)
+    assert SAMPLED.excess_of(found.nngp, found.nngp_error, limit.nngp) < 1
+    assert SAMPLED.excess_of(found.ntk, found.ntk_error, limit.ntk) < 1
+
+
+def test_two_batches_in_tiles_and_few_at_once(found, monkeypatch):
+    monkeypatch.setattr("everwide.empirical._sample_kernel._WORKSPACE", 1300 * DTYPE.itemsize)  # a few examples
+    seen = []
+    small = sample_kernel(NET, X, key=KEY, width=8, max_draws=5, progress=seen.append)
+    cross = sample_kernel(NET, X, X[:2], key=KEY, width=8, max_draws=5)
+    assert len(seen) == 5  # one network at a time
+    draws = single_networks(NET, X, 5, 8)
+    exact = exact_for(DTYPE)
+    assert exact.excess(small.ntk, draws["ntk"].mean(0)) < 1
+    assert exact.excess(small.ntk_error, draws["ntk"].std(0, ddof=1) / np.sqrt(5)) < 1
+    assert exact.excess(cross.ntk, small.ntk[:, :2]) < 1
+
+
+def test_a_run_that_was_stopped_goes_on(found):
+    last = deque(maxlen=1)
+
+    def stop(result):
+        last.append(result)
+        if result.draws >= 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sample_kernel(NET, X, key=KEY, width=8, max_draws=40, progress=stop)
+    assert 30 <= last[0].draws < 40
+    rest = sample_kernel(NET, X, key=KEY, width=8, max_draws=40, resume=last[0])
+    assert rest.draws == 40
+    for field in ("nngp", "ntk", "nngp_error", "ntk_error"):
+        assert exact_for(DTYPE).excess(getattr(rest, field), getattr(found, field)) < 1
+
+
+def test_it_stops_when_it_is_precise():
+    relative = lambda k: max((k.nngp_error.max() / k.nngp.max()), (k.ntk_error.max() / k.ntk.max()))
+    seen = []
+    found = sample_kernel(NET, X, key=KEY, width=8, max_draws=5000, precision=0.08, progress=seen.append)
+    assert found.draws < 5000
+    assert relative(found) <= 0.08
+    assert all(relative(k) > 0.08 or k.draws < 16 for k in seen[:-1])
+    assert sample_kernel(NET, X, key=KEY, width=8, max_draws=20, precision=1e-6).draws == 20
+
+
+def test_sites_that_are_left_are_kept():
+    net = ew.Serial(ew.Conv((2,)), ew.Relu(), ew.Conv((2,), width=2))
+    x = np.random.default_rng(0).standard_normal((3, 4, 2)).astype(DTYPE)
+    found = sample_kernel(net, x, key=KEY, width=4, max_draws=4)
+    same = sample_kernel(net, x, key=KEY, width=4, max_draws=4, pairs=ew.Pairs.SAME_SITE)
+    draws = single_networks(net, x, 4, 4)["ntk"].mean(0)
+    assert exact_for(DTYPE).excess(found.ntk, draws) < 1
+    assert exact_for(DTYPE).excess(same.ntk, np.einsum("ijaa->ija", draws)) < 1
+    assert (found.ntk == found.ntk.transpose(1, 0, 3, 2)).all()
+
+
+def test_masks_count_and_parametrizations_differ():
+    net = ew.Serial(ew.Conv((2,)), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
+    x = jax.numpy.asarray(np.random.default_rng(0).standard_normal((2, 4, 2)), DTYPE)
+    mask = np.array([[True, True, False, False], [True] * 4])
+    options = {"key": KEY, "width": 4, "max_draws": 2}
+    plain = sample_kernel(net, x, **options)
+    masked = sample_kernel(net, ew.Inputs(x, mask), **options)
+    field = sample_kernel(net, x, parametrization="mean_field", **options)
+    assert not np.allclose(masked.ntk[0, 0], plain.ntk[0, 0])
+    assert exact_for(DTYPE).excess(masked.ntk[1, 1], plain.ntk[1, 1]) < 1
+    assert exact_for(DTYPE).excess(field.nngp, plain.nngp / 4) < 1  # readouts are divided by 4, not by 2
+
+
+FAULTS = {
+    "one draw": (lambda: sample_kernel(NET, X, key=KEY, width=8, max_draws=1), "max_draws=1.*at least 2.*Finite"),
+    "one draw of the function": (lambda: Sampled(NET, (3,), KEY, draws=1, width=8), "draws=1: expected at least 2"),
+    "no width": (lambda: sample_kernel(NET, X, key=KEY, max_draws=4), "Pass width="),
+    "no width of the function": (lambda: Sampled(NET, (3,), KEY, draws=2), "Pass width="),
+    "no precision": (lambda: sample_kernel(NET, X, key=KEY, width=8, precision=0.0), "precision=0.0"),
+    "not a number": (lambda: sample_kernel(NET, X * np.nan, key=KEY, width=8), "not finite"),
+    "another result": (
+        lambda: sample_kernel(
+            NET, X[:2], key=KEY, width=8, resume=sample_kernel(NET, X, key=KEY, width=8, max_draws=2)
+        ),
+        r"resume holds kernels of shape \(5, 5\), the data ask for \(2, 2\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_named(name):
+    call, message = FAULTS[name]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_memory_is_counted_before_it_is_spent():
+    with pytest.raises(ew.MemoryBudgetError, match="gradients of 1 and 1 examples"):
+        sample_kernel(NET, X, key=KEY, width=100_000, memory=10_000)
