@@ -1,0 +1,132 @@
+"""What a comparison has found, as tables, exponents and pictures."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._plot import plot_gaps, plot_losses
+
+
+class Curves(NamedTuple):
+    """Everything that was measured, each as `(widths, seeds, steps)`.
+
+    - `loss_...`: mean squared error on the training examples: of the trained networks, of the infinitely wide network
+      that starts from the same outputs, and of each network's own linearization.
+    - `gap_...`: root mean square, over test examples and outputs, of the trained network minus the other.
+    - `kernel_change`: `|T_t - T_0|_F / |T_0|_F` of the empirical tangent kernel of the training examples.
+    - `movement`: `|theta_t - theta_0|`; `relative_movement`: over `|theta_0|`.
+
+    >>> from everwide.comparison import Curves
+    >>> "gap_infinite" in Curves._fields
+    True
+    """
+
+    loss_finite: np.ndarray
+    loss_infinite: np.ndarray
+    loss_linearized: np.ndarray
+    gap_infinite: np.ndarray
+    gap_linearized: np.ndarray
+    kernel_change: np.ndarray
+    movement: np.ndarray
+    relative_movement: np.ndarray
+
+
+class PowerLaw(NamedTuple):
+    """`quantity ~ width**exponent`, with the standard error of the exponent.
+
+    >>> from everwide.comparison import PowerLaw
+    >>> PowerLaw(-0.5, 0.02).exponent
+    -0.5
+    """
+
+    exponent: float
+    error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Networks of several widths beside their limit. Made by `everwide.comparison.compare`.
+
+    - `widths`, `steps`: what was trained, and the steps at which it was looked at. `rates`: learning rates, by width.
+    - `curves`: all that was measured, as `(widths, seeds, steps)`.
+    - `finite`, `infinite`: outputs on the test examples after the last step, `(widths, seeds, examples, outputs)`.
+
+    >>> import everwide as ew, numpy as np
+    >>> from everwide.comparison import compare
+    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
+    >>> found = compare(net, np.eye(2), np.ones(2), widths=[8, 16], steps=2, seeds=1)
+    >>> len(found.table()), found.finite.shape
+    (6, (2, 1, 2, 1))
+    """
+
+    widths: tuple[int, ...]
+    steps: tuple[int, ...]
+    rates: tuple[float, ...]
+    curves: Curves
+    finite: np.ndarray
+    infinite: np.ndarray
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each width, seed and step: `width`, `seed`, `step`, `time` (rate times step), then `curves`."""
+        rows = []
+        for at in np.ndindex(self.curves.loss_finite.shape):
+            width, seed, step = self.widths[at[0]], at[1], self.steps[at[2]]
+            known = {"width": width, "seed": seed, "step": step, "time": step * self.rates[at[0]]}
+            rows.append(known | {name: float(values[at]) for name, values in self.curves._asdict().items()})
+        return rows
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas data frame; needs pandas."""
+        try:
+            import pandas as pd
+        except ImportError as fault:
+            raise ImportError("Comparison.to_pandas needs pandas: pip install pandas. Or use table().") from fault
+        return pd.DataFrame(self.table())
+
+    def largest(self) -> Curves:
+        """The largest value over all steps, `(widths, seeds)`: what the theorems speak of."""
+        return Curves(*(values.max(-1) for values in self.curves))
+
+    def slopes(self) -> dict[str, PowerLaw]:
+        """How gaps, kernel change and movement scale with the width: least squares through the logarithms of `largest`.
+
+        The error is that of a straight line through all seeds of all widths. What is zero somewhere (the gap of a
+        linear network) or not finite (training has diverged) has no exponent: `nan`.
+        """
+        names = [name for name in Curves._fields if not name.startswith("loss")]
+        found = self.largest()._asdict()
+        return {name: _power_law(self.widths, found[name]) for name in names}
+
+    @property
+    def diverged(self) -> tuple[int, ...]:
+        """Widths at which some network ended with a larger loss than it began with, or with none at all."""
+        loss = self.curves.loss_finite
+        stable = np.isfinite(loss).all(-1) & (loss[..., -1] <= loss[..., 0])
+        return tuple(width for width, networks in zip(self.widths, stable, strict=True) if not networks.all())
+
+    def plot(self, ax: Any = None) -> Any:
+        """Training losses: a line for each width (the mean over the seeds), and the infinitely wide network, dashed.
+
+        `ax`: matplotlib axes; a new figure by default. Returns the axes. Needs matplotlib.
+        """
+        return plot_losses(ax, self.widths, self.steps, self.curves.loss_finite, self.curves.loss_infinite)
+
+    def plot_gaps(self, ax: Any = None) -> Any:
+        """The largest gap to the infinitely wide network and to the linearization, against the width; as `plot`."""
+        largest, slopes = self.largest(), self.slopes()
+        gaps = {name: getattr(largest, name) for name in ("gap_infinite", "gap_linearized")}
+        return plot_gaps(ax, self.widths, gaps, {name: slopes[name].exponent for name in gaps})
+
+
+def _power_law(widths: tuple[int, ...], values: np.ndarray) -> PowerLaw:
+    if len(widths) < 2 or not (np.isfinite(values) & (values > 0)).all():
+        return PowerLaw(float("nan"), float("nan"))
+    x = np.log(np.broadcast_to(np.asarray(widths, float)[:, None], values.shape)).ravel()
+    y = np.log(values).ravel()
+    spread = np.sum((x - x.mean()) ** 2)
+    exponent = np.sum((x - x.mean()) * (y - y.mean())) / spread
+    rest = y - y.mean() - exponent * (x - x.mean())
+    freedom = len(y) - 2
+    error = np.sqrt(np.sum(rest**2) / freedom / spread) if freedom else np.nan
+    return PowerLaw(float(exponent), float(error))

@@ -1,0 +1,175 @@
+"""Bounds hold, the exact supremum is one, and the constants are those of the theorems."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from everwide.engine import InputError
+from everwide.linearization import (
+    lee_bounds,
+    linearize,
+    relu_linearization_bound,
+    relu_linearization_sup,
+    smooth_linearization_bound,
+    two_layer_kernel,
+)
+from everwide.testing import Slope, exact_for
+
+DTYPE = jnp.result_type(float)
+TANH = 4 / (3 * 3**0.5)  # the largest |tanh''|
+RNG = np.random.default_rng
+
+
+def error(act, slope, z, u, a):
+    """|f - f_lin| of `sum a s(z) / sqrt(m)` where preactivations move by `u`."""
+    return abs(np.sum(a * (act(z + u) - act(z) - slope(z) * u))) / np.sqrt(len(z))
+
+
+def relu_error(z, u, a):
+    return error(lambda v: np.maximum(v, 0), lambda v: (v > 0).astype(float), z, u, a)
+
+
+def test_the_smooth_bound_is_never_violated():
+    rng, worst = RNG(1), 0.0
+    for trial in range(300):
+        m, radius = int(10 ** rng.uniform(0.5, 4)), 10 ** rng.uniform(-1, 1.5)
+        z, a, u = rng.normal(size=m), rng.choice([-1.0, 1.0], m), rng.normal(size=m)
+        if trial % 2:  # adversarial: all neurons err in one direction
+            u = np.abs(u) * np.sign(-a * np.tanh(z))
+        u *= radius / np.linalg.norm(u)
+        found = error(np.tanh, lambda v: 1 - np.tanh(v) ** 2, z, u, a)
+        worst = max(worst, found / float(smooth_linearization_bound(radius, width=m, curvature=TANH)))
+    assert 0.2 < worst <= 1
+
+
+def test_the_relu_bound_holds_with_its_probability():
+    rng, violations, compiled = RNG(2), 0, jax.jit(relu_linearization_sup)
+    for _ in range(300):
+        m, radius = int(rng.choice([100, 1000, 10_000])), 10 ** rng.uniform(-1, 1)  # few shapes to compile
+        supremum = compiled(rng.normal(size=m), rng.choice([-1.0, 1.0], m), radius)
+        violations += bool(supremum > relu_linearization_bound(radius, width=m, delta=0.05))
+    assert violations == 0
+
+
+@pytest.mark.parametrize("radius", [0.3, 1.0, 3.0])
+def test_the_supremum_is_the_best_of_all_sets_of_neurons(radius):
+    """Brute force: every set of neurons of one sign, with shares in proportion, moved past their kinks."""
+    rng, m = RNG(3), 6
+    z, a = rng.normal(size=m), np.array([1.0, 1.0, 1.0, -1.0, -1.0, 1.0])
+    best = 0.0
+    for size in range(1, m + 1):
+        for chosen in itertools.combinations(range(m), size):
+            u = np.zeros(m)
+            u[list(chosen)] = -np.sign(z[list(chosen)]) * radius / np.sqrt(size)
+            best = max(best, relu_error(z, u, a))
+    assert float(relu_linearization_sup(z, a, radius)) == pytest.approx(best, rel=1e-5)
+
+
+def test_no_movement_exceeds_the_supremum():
+    rng, m, radius = RNG(4), 5, 2.0
+    z, a = rng.normal(size=m), np.array([1.0, -1.0, 1.0, 1.0, -1.0])
+    u = rng.normal(size=(100_000, m)) * rng.choice([0.0, 1.0], size=(100_000, m))
+    u *= radius / np.maximum(np.linalg.norm(u, axis=1, keepdims=True), 1e-9)
+    found = max(relu_error(z, one, a) for one in u[:: len(u) // 20_000])
+    supremum = float(relu_linearization_sup(z, a, radius))
+    assert 0.9 * supremum < found <= supremum * (1 + 1e-6)
+
+
+def test_the_supremum_scales_as_in_the_limit():
+    rng, widths, radii = RNG(5), [10**3, 10**4, 10**5], np.array([0.5, 1.0, 2.0, 4.0])
+    signs = lambda m: rng.choice([-1.0, 1.0], m)
+    by_width = [np.mean([relu_linearization_sup(rng.normal(size=m), signs(m), 1.0) for _ in range(5)]) for m in widths]
+    assert Slope(-1 / 6, 0.025).excess(widths, by_width) < 1
+    assert by_width[-1] * widths[-1] ** (1 / 6) == pytest.approx(0.75 / (2 * np.sqrt(2 * np.pi)) ** (1 / 3), rel=0.05)
+    z, a = rng.normal(size=10**5), signs(10**5)
+    assert Slope(4 / 3, 0.04).excess(radii, [relu_linearization_sup(z, a, radius) for radius in radii]) < 1
+
+
+def test_a_linearized_relu_network_is_its_kernel():
+    rng = RNG(6)
+    w0, w, a, x = (
+        rng.normal(size=(40, 5)),
+        rng.normal(size=(40, 5)),
+        rng.choice([-1.0, 1.0], 40),
+        rng.normal(size=(3, 5)),
+    )
+    w0, w, a, x = (jnp.asarray(v, DTYPE) for v in (w0, w, a, x))
+    f = lambda weights, one: a @ jax.nn.relu(weights @ one) / 40**0.5
+    features = jax.jit(jax.vmap(jax.grad(f), (None, 0)))(w0, x)
+    linear = jax.vmap(linearize(f, w0), (None, 0))(w, x)
+    assert exact_for(DTYPE).excess(linear, jnp.einsum("nij,ij->n", features, w)) < 1  # no constant term
+    kernel = jnp.einsum("nij,mij->nm", features, features)
+    assert exact_for(DTYPE).excess(two_layer_kernel(w0, a, x), kernel) < 1
+    smooth = jax.jit(jax.vmap(jax.grad(lambda v, one: a @ jnp.tanh(v @ one) / 40**0.5), (None, 0)))(w0, x)
+    got = two_layer_kernel(w0, a, x[:2], x, activation=jnp.tanh)
+    assert exact_for(DTYPE).excess(got, jnp.einsum("nij,mij->nm", smooth[:2], smooth)) < 1
+
+
+def test_the_least_width_solves_its_inequality():
+    rate, eigenvalue, lipschitz, residual = 0.9, 0.4, 1.7, 2.3
+    given = {"rate": rate, "eigenvalue": eigenvalue, "lipschitz": lipschitz, "residual": residual}
+    width = float(lee_bounds(width=1, **given).least_width)
+    left = 1 - 2 / 3 * rate * eigenvalue + 6 * rate * lipschitz**3 * residual / (eigenvalue * np.sqrt(width))
+    found = lee_bounds(width=width, **given)
+    assert float(found.contraction) == pytest.approx(left, abs=1e-5)
+    assert float(found.parameters) == pytest.approx(3 * lipschitz * residual / eigenvalue / np.sqrt(width), rel=1e-5)
+    assert float(found.kernel) == pytest.approx(6 * lipschitz**3 * residual / eigenvalue / np.sqrt(width), rel=1e-5)
+    assert bool(lee_bounds(width=1.01 * width, **given).valid)
+    assert not bool(lee_bounds(width=0.99 * width, **given).valid)
+
+
+def test_the_bounds_hold_on_a_run():
+    """Two orthogonal examples, standard parametrization, a width at which the proof holds."""
+    n, y = 4096, jnp.array([0.3, -0.3])
+    x = jnp.eye(2)
+    first, second = jr.split(jr.key(0))
+    start = jnp.concatenate([jr.normal(first, (n, 2)), jr.normal(second, (n, 1)) / n**0.5], 1)
+    f = lambda p: jnp.tanh(x @ p[:, :2].T) @ p[:, 2]
+    jacobian = jax.jit(lambda p: jax.jacrev(f)(p).reshape(2, -1))
+    before = jacobian(start)
+    values = np.linalg.eigvalsh(before @ before.T / n)
+    rate = 1.0 / (values[0] + values[-1])
+    points, lengths, residuals = [start], 0.0, [float(jnp.linalg.norm(f(start) - y))]
+    for _ in range(15):
+        here = jacobian(points[-1])
+        step = (rate / n) * ((f(points[-1]) - y) @ here).reshape(start.shape)
+        points.append(points[-1] - step)
+        lengths += float(jnp.linalg.norm(step))
+        residuals.append(float(jnp.linalg.norm(f(points[-1]) - y)))
+    after = [jacobian(p) for p in points[1:]]
+    apart = [np.linalg.norm(j - before) / np.linalg.norm(p - start) for j, p in zip(after, points[1:], strict=True)]
+    lipschitz = max(np.linalg.norm(before), *(np.linalg.norm(j) for j in after), *apart) / np.sqrt(n)
+    bounds = lee_bounds(width=n, rate=rate, eigenvalue=values[0], lipschitz=lipschitz, residual=residuals[0])
+    assert bool(bounds.valid)
+    assert all(r <= 1.001 * residuals[0] * float(bounds.contraction) ** t for t, r in enumerate(residuals))
+    assert lengths <= float(bounds.parameters)
+    assert max(np.linalg.norm(j @ j.T - before @ before.T) / n for j in after) <= float(bounds.kernel)
+
+
+def test_arrays_and_jit():
+    radii = jnp.array([0.5, 2.0])
+    assert smooth_linearization_bound(radii, width=100, curvature=0.5).shape == (2,)
+    z, a = jnp.array([0.1, 0.2, -0.3]), jnp.array([1.0, -1.0, 1.0])
+    batch = jax.jit(jax.vmap(relu_linearization_sup, (None, None, 0)))(z, a, radii)
+    assert exact_for(DTYPE).excess(batch, [relu_linearization_sup(z, a, radius) for radius in radii]) < 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: smooth_linearization_bound(-1.0, width=10, curvature=1.0), "radius=-1.0: expected 0 or more"),
+        (lambda: smooth_linearization_bound(1.0, width=0, curvature=1.0), "width=0: expected a number above 0"),
+        (lambda: relu_linearization_bound(1.0, width=10, delta=1.5), "expected a probability below 1"),
+        (lambda: relu_linearization_sup(np.ones(3), np.ones(2), 1.0), r"z has shape \(3,\) and a \(2,\)"),
+        (lambda: relu_linearization_sup(np.ones(2), np.array([1.0, 0.5]), 1.0), "1 and -1 only"),
+        (lambda: two_layer_kernel(np.ones((4, 3)), np.ones(4), np.ones((2, 5))), "do not fit together"),
+        (lambda: lee_bounds(width=10, rate=1.0, eigenvalue=0.0, lipschitz=1.0, residual=1.0), "eigenvalue=0.0"),
+    ],
+)
+def test_numbers_out_of_range(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
