@@ -1,11 +1,12 @@
 # Every target makes its own environment: Python 3.11+ and make are all it takes.
 PYTHON ?= python3
 BENCH_PYTHON ?= $(PYTHON)
+TORCH ?= torch
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST = $(1)/bin/python -m pytest -n 2 -q $(2) $(ARGS)
 
-.PHONY: help report test test-all test-lowest check format api bench accuracy docs clean
+.PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -25,6 +26,10 @@ test-all: $(VENV)/.has-test  ## the same, with the slow tests
 test-lowest: .venv-lowest/.installed  ## the suite with the lowest versions that pyproject.toml admits
 	JAX_ENABLE_X64=0 $(call PYTEST,.venv-lowest,-m "not slow")
 	JAX_ENABLE_X64=1 $(call PYTEST,.venv-lowest,-m "not slow and not once")
+
+test-torch: $(VENV)/.has-test  ## the tests that need PyTorch, which is large; TORCH= is what pip installs
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$(TORCH)"
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q tests/empirical/test_torch.py $(ARGS)
 
 check: $(VENV)/.has-dev  ## style, types, imports, public names
 	$(BIN)/ruff check

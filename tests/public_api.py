@@ -6,6 +6,7 @@
 import difflib
 import enum
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import everwide
 import everwide.kernel
+import everwide.optim
 import everwide.signal
 import everwide.testing
 
@@ -24,6 +26,10 @@ MODULES = (
     everwide.activations,
     everwide.kernels,
     everwide.engine,
+    everwide.empirical,
+    everwide.linearization,
+    everwide.comparison,
+    everwide.optim,
     everwide.signal,
     everwide.kernel,
     everwide.testing,
@@ -39,7 +45,8 @@ def arguments(function: Any) -> str:
     """`(x, *, width=None)`: names, kinds and defaults, without the annotations."""
     signature = inspect.signature(function)
     bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-    return str(signature.replace(parameters=bare, return_annotation=signature.empty))
+    text = str(signature.replace(parameters=bare, return_annotation=signature.empty))
+    return re.sub(r" at 0x[0-9a-f]+", "", text)  # a function as a default value
 
 
 def members(cls: type) -> Iterator[str]:

@@ -12,6 +12,7 @@ from everwide.testing import run_case
 GOLDEN = Path(__file__).parent / "golden"
 CASES = {case["id"]: case for case in json.loads((GOLDEN / "golden.json").read_text())["cases"]}
 KERNELS = [name for name, case in CASES.items() if case["kind"] == "kernel"]
+FINITE = [name for name, case in CASES.items() if case["kind"].startswith("empirical")]
 # Minutes of compilation; their words occur in other cases too.
 HEAVY = {
     "fc_relu_d10_sym",
@@ -36,7 +37,14 @@ def test_reference_kernels(name, arrays):
     assert outcome.status == "passed", outcome.detail
 
 
+@pytest.mark.parametrize("name", FINITE)
+def test_reference_networks_of_finite_width(name, arrays):
+    outcome = run_case(CASES[name], arrays, dtypes=(DTYPE,))
+    assert outcome.status == "passed", outcome.detail
+    assert len(outcome.detail.split(", ")) == 10
+
+
 def test_every_other_case_belongs_to_a_later_version(arrays):
-    others = [case for name, case in CASES.items() if name not in KERNELS]
-    assert len(others) == 13
+    others = [case for name, case in CASES.items() if name not in KERNELS + FINITE]
+    assert len(others) == 12
     assert {run_case(case, arrays).status for case in others} == {"skipped"}

@@ -1,9 +1,12 @@
 """Neural networks of any width, infinity included: know what a network will learn before you train it."""
 
 from . import activations as activations
+from . import comparison as comparison
+from . import empirical as empirical
 from . import engine as engine
 from . import kernels as kernels
 from . import layers as layers
+from . import linearization as linearization
 from ._gram import diagonal as diagonal
 from ._gram import gram as gram
 from ._gram import nngp as nngp
@@ -39,6 +42,10 @@ from .activations import Softplus as Softplus
 from .activations import Step as Step
 from .activations import Tanh as Tanh
 from .activations import TwoSlope as TwoSlope
+from .comparison import compare as compare
+from .empirical import Finite as Finite
+from .empirical import Sampled as Sampled
+from .empirical import empirical_ntk as empirical_ntk
 from .engine import Gram as Gram
 from .engine import InputError as InputError
 from .engine import MemoryBudgetError as MemoryBudgetError
@@ -75,6 +82,8 @@ from .layers import Serial as Serial
 from .layers import SiteMap as SiteMap
 from .layers import Sum as Sum
 from .layers import SumPool as SumPool
+from .linearization import linearize as linearize
+from .linearization import taylor as taylor
 from .signal import ArchitectureError as ArchitectureError
 from .signal import Pairs as Pairs
 from .signal import Parametrization as Parametrization

@@ -26,7 +26,7 @@ Arrays = Mapping[str, np.ndarray]
 _THREADS = 4
 _DTYPES = (np.float64, np.float32)
 # Kinds of cases that later versions take up: not failures of the kernels.
-_LATER = ("predict", "empirical", "max_learning_rate")
+_LATER = ("predict", "max_learning_rate")
 _KNOWN = {"id", "kind", "input_shape", "n1", "n2", "layers", "rtol", "mask_constant", "out_shape", "quadrature_error"}
 _WORDS_ONLY = {"note", "notes", "comment", "description", "title", "source", "reference", "tags", "arrays"}
 
@@ -86,6 +86,8 @@ def run_case(case: Any, arrays: Arrays, *, dtypes: Sequence[type] = _DTYPES) -> 
         kind = str(case["kind"])
         if kind.startswith(_LATER):
             return Outcome(name, "skipped", f"kind {kind!r} belongs to a later version")
+        if kind.startswith("empirical"):
+            return _run_empirical(name, case, arrays, dtypes)
         if kind != "kernel":
             return Outcome(name, "failed", f"unknown kind {kind!r}")
         return _run_kernel(name, case, arrays, dtypes)
@@ -113,6 +115,21 @@ def _run_kernel(name: str, case: Case, arrays: Arrays, dtypes: Sequence[type]) -
     return Outcome(name, "passed" if passed else "failed", ", ".join(notes))
 
 
+def _run_empirical(name: str, case: Case, arrays: Arrays, dtypes: Sequence[type]) -> Outcome:
+    from ._golden_empirical import empirical_quantities  # most cases do without the modules behind it
+
+    stored = {key: np.asarray(arrays[f"{name}/{key}"]) for key in _stored_names(name, arrays)}
+    notes, passed = [], True
+    for dtype in dtypes:
+        with jax.enable_x64(dtype is np.float64):
+            for quantity, got in empirical_quantities(case, stored, dtype):
+                tolerance = _tolerance(float(case.get("rtol", 1e-8)), dtype)
+                excess = tolerance.excess(got, stored[quantity])
+                passed &= excess <= 1
+                notes.append(f"{quantity}{np.dtype(dtype).itemsize * 8} {excess * tolerance.relative:.1e}")
+    return Outcome(name, "passed" if passed else "failed", ", ".join(notes))
+
+
 def _stored_names(name: str, arrays: Arrays) -> Iterator[str]:
     prefix = f"{name}/"
     return (key.removeprefix(prefix) for key in arrays if key.startswith(prefix))
@@ -124,8 +141,12 @@ def _compare(case: Case, stored: Arrays, kernel: str, got: np.ndarray, dtype: ty
     truth = stored.get(f"{kernel}_converged")
     if truth is None:  # a reference by quadrature without its limit is only as good as it says
         truth, rtol = stored[kernel], max(rtol, float(case.get("quadrature_error", {}).get(kernel, 0.0)))
-    tolerance = Exact(max(rtol, GOLDEN32.relative)) if dtype is np.float32 else Exact(rtol)
+    tolerance = _tolerance(rtol, dtype)
     return tolerance.excess(got, truth), tolerance.relative
+
+
+def _tolerance(rtol: float, dtype: type) -> Exact:
+    return Exact(max(rtol, GOLDEN32.relative)) if dtype is np.float32 else Exact(rtol)
 
 
 def _inputs(case: Case, stored: Arrays, dtype: type) -> tuple[Inputs, Inputs | None]:
