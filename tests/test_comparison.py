@@ -13,6 +13,8 @@ from everwide.engine import InputError
 from everwide.linearization import linearize
 from everwide.testing import EXACT64, Slope, exact_for
 
+pytestmark = pytest.mark.once
+
 DTYPE = jnp.result_type(float)
 AT_LEAST_ROOT = -0.45  # the theorems say O(n^-1/2); a measured exponent may be a little above, or far below
 

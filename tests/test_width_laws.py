@@ -13,12 +13,14 @@ from everwide.optim import scale_by_parametrization
 from everwide.testing import EXACT32, SAMPLED, Slope
 from everwide.testing._compile import quick_jit
 
+pytestmark = pytest.mark.once
+
 HE = 2**0.5
 DATA = np.random.default_rng(0)
 X3, X8, Y8 = DATA.standard_normal((3, 4)), DATA.standard_normal((8, 10)), DATA.standard_normal(8)
 
 INVERSE = Slope(-1.0, 0.25)  # the next power of 1 / width is there at these widths
-ROOT = Slope(-0.5, 0.1)
+ROOT = Slope(-0.5, 0.12)
 CONSTANT = Slope(0.0, 0.1)
 
 
@@ -122,8 +124,8 @@ def movement(net: ew.Serial, law: str, width: int, rule: str) -> np.ndarray:
 SHALLOW, DEEP = relu_net(1, depth=1), relu_net(1, depth=2)
 MOVEMENTS = {
     "two layers": (SHALLOW, (64, 2048), "sgd", {"ntk": ROOT, "mean_field": CONSTANT}),
-    "three layers": (DEEP, (32, 256), "sgd", {"standard": ROOT, "mup": CONSTANT}),
-    "three layers, adam": (DEEP, (32, 256), "adam", {"ntk": ROOT, "mup": CONSTANT}),
+    "three layers": (DEEP, (64, 384), "sgd", {"standard": ROOT, "mup": CONSTANT}),
+    "three layers, adam": (DEEP, (64, 384), "adam", {"ntk": ROOT, "mup": CONSTANT}),
 }
 
 

@@ -16,8 +16,8 @@ WIDTH = 5
 
 def brute_force(net, params, inputs: ew.Inputs) -> tuple[np.ndarray, np.ndarray]:
     """Both kernels `(n, n, places, places)` from outputs and their full Jacobian, entry by entry."""
-    masks = [None] * len(inputs.x) if inputs.mask is None else inputs.mask
-    run = lambda p: jnp.stack([net.apply(p, ew.Example(x, mask=m)) for x, m in zip(inputs.x, masks, strict=True)])
+    each = [jax.tree.map(lambda a, i=i: a[i], inputs) for i in range(len(inputs.x))]
+    run = lambda p: jnp.stack([net.apply(p, ew.Example(e.x, e.mask, e.graph)) for e in each])
     y, jacobian = quick_jit(lambda p: (run(p), jax.jacrev(run)(p) if jax.tree.leaves(p) else ()))(params)
     rows = [np.asarray(j).reshape(y.size, -1) for j in jax.tree.leaves(jacobian)]
     tangent = sum((r @ r.T for r in rows), np.zeros((y.size, y.size)))
@@ -78,6 +78,17 @@ def test_the_engine_takes_a_finite_network_tile_by_tile():
         assert exact_for(np.float32).excess(found.nngp, nngp[:, :, 0, 0]) < 1
         assert exact_for(np.float32).excess(found.ntk, ntk[:, :, 0, 0]) < 1
     assert exact_for(np.float32).excess(ew.ntk(kernel, x, x[:2]), ntk[:, :2, 0, 0]) < 1
+
+
+def test_graphs_come_with_the_examples():
+    net = ew.Serial(ew.Dense(), ew.Relu(), ew.Aggregate(), ew.GlobalAvgPool(), ew.Dense(1))
+    params = net.init(jr.key(0), (4, 2), width=3)
+    inputs = ew.Inputs(jr.normal(jr.key(1), (3, 4, 2)), graph=jr.normal(jr.key(2), (3, 4, 4)))
+    found = ew.gram(Finite(net, params, (4, 2)), inputs)
+    nngp, ntk = brute_force(net, params, inputs)
+    exact = exact_for(inputs.x.dtype)
+    assert exact.excess(found.nngp, nngp[:, :, 0, 0]) < 1
+    assert exact.excess(found.ntk, ntk[:, :, 0, 0]) < 1
 
 
 def test_tiles_shrink_with_the_parameters():

@@ -138,6 +138,7 @@ def test_leaves_of_several_dtypes():
 
 
 def test_progress_counts_tiles(monkeypatch):
+    monkeypatch.setattr("everwide.empirical._kernels.at_once", lambda *_: False)
     monkeypatch.setattr("everwide.empirical._kernels.fit", lambda *_: _schedule.Fit(_schedule.Size(3, 3), 9))
     seen = []
     emp.empirical_ntk(net, PARAMS, X, progress=seen.append)

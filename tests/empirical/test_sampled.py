@@ -14,11 +14,8 @@ from everwide.testing._compile import quick_jit
 
 NET = ew.Serial(ew.Dense(w_std=1.4, b_std=0.3), ew.Relu(), ew.Dense(2))
 KEY = jr.key(3)
-X = (
-    np.random.default_rng(0)
-    .standard_normal((5, 3))
-    .astype(np.zeros(()).dtype if jax.numpy.zeros(()).dtype == np.float64 else np.float32)
-)
+DTYPE = np.dtype(jax.numpy.zeros(()).dtype)
+X = np.random.default_rng(0).standard_normal((5, 3)).astype(DTYPE)
 
 
 def single_networks(net, x, draws, width) -> dict[str, np.ndarray]:
@@ -54,7 +51,8 @@ def test_means_and_errors_are_those_of_the_single_networks(found):
 
 def test_the_kernel_function_is_the_same_mean(found):
     kernel = Sampled(NET, (3,), KEY, draws=40, width=8)
-    block = quick_jit(kernel.block)(ew.Inputs(jax.numpy.asarray(X)), ew.Inputs(jax.numpy.asarray(X[:2])))
+    run = quick_jit(lambda x: kernel.block(ew.Inputs(x), ew.Inputs(x[:2])))
+    block = run(jax.numpy.asarray(X))
     assert exact_for(DTYPE).excess(block.ntk, found.ntk[:, :2]) < 1
     if np.float64 == DTYPE:  # in float32 the engine draws in float64
         k = ew.gram(kernel, X, tile=2)
@@ -71,8 +69,9 @@ def test_the_mean_is_that_of_the_limit():
     assert SAMPLED.excess_of(found.ntk, found.ntk_error, limit.ntk) < 1
 
 
-def test_two_batches_in_tiles_and_few_at_once(found, monkeypatch):
-    monkeypatch.setattr("everwide.empirical._sample_kernel._WORKSPACE", 1300 * DTYPE.itemsize)  # a few examples
+def test_two_batches_in_tiles_and_few_at_once(monkeypatch):
+    two = Sampled(NET, (3,), KEY, draws=2, width=8).tile_bytes(2, 2, DTYPE.itemsize)
+    monkeypatch.setattr("everwide.empirical._sample_kernel._WORKSPACE", two)
     seen = []
     small = sample_kernel(NET, X, key=KEY, width=8, max_draws=5, progress=seen.append)
     cross = sample_kernel(NET, X, X[:2], key=KEY, width=8, max_draws=5)
@@ -122,17 +121,18 @@ def test_sites_that_are_left_are_kept():
     assert (found.ntk == found.ntk.transpose(1, 0, 3, 2)).all()
 
 
-def test_masks_count_and_parametrizations_differ():
+def test_masks_count():
     net = ew.Serial(ew.Conv((2,)), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
     x = jax.numpy.asarray(np.random.default_rng(0).standard_normal((2, 4, 2)), DTYPE)
     mask = np.array([[True, True, False, False], [True] * 4])
-    options = {"key": KEY, "width": 4, "max_draws": 2}
-    plain = sample_kernel(net, x, **options)
-    masked = sample_kernel(net, ew.Inputs(x, mask), **options)
-    field = sample_kernel(net, x, parametrization="mean_field", **options)
+    plain, masked = (sample_kernel(net, ew.Inputs(x, m), key=KEY, width=4, max_draws=2) for m in (None, mask))
     assert not np.allclose(masked.ntk[0, 0], plain.ntk[0, 0])
     assert exact_for(DTYPE).excess(masked.ntk[1, 1], plain.ntk[1, 1]) < 1
-    assert exact_for(DTYPE).excess(field.nngp, plain.nngp / 4) < 1  # readouts are divided by 4, not by 2
+
+
+def test_the_parametrization_is_that_of_the_networks(found):
+    field = sample_kernel(NET, X, key=KEY, width=8, max_draws=40, parametrization="mean_field")
+    assert exact_for(DTYPE).excess(field.nngp, found.nngp / 8) < 1  # readouts are divided by 8, not by its root
 
 
 FAULTS = {

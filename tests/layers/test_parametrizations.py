@@ -11,6 +11,8 @@ from everwide.layers._dense import Affine
 from everwide.testing import SAMPLED, Reparametrized, exact_for
 from everwide.testing._compile import quick_jit
 
+pytestmark = pytest.mark.once
+
 LAWS = tuple(ew.Parametrization)
 WIDTH = 6
 SCALES = {"w_std": 1.4, "b_std": 0.3}

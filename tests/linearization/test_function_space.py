@@ -13,7 +13,7 @@ from everwide.linearization import function_space_step, influence
 from everwide.testing import Slope, exact_for
 
 DTYPE = jnp.result_type(float)
-RATES = np.array([0.1, 0.05, 0.025])
+RATES = np.array([0.04, 0.02, 0.01])
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ from everwide.engine import InputError
 from everwide.linearization import kernel_distance, lazy_kappa, scale_output
 from everwide.testing import Slope
 
+pytestmark = pytest.mark.once
+
 DIM = 6
 
 

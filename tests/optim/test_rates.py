@@ -13,6 +13,8 @@ from everwide.optim import Rule, learning_rates, scale_by_parametrization
 from everwide.testing import Reparametrized, Slope, exact_for
 from everwide.testing._compile import quick_jit
 
+pytestmark = pytest.mark.once
+
 X64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 SCALES = {"w_std": 1.4, "b_std": 0.3}
 TRANSFORMER = ew.Serial(

@@ -16,6 +16,7 @@ from ._factors import Factor, Lookup, Outer, Plain
 
 _UNROLLED = 4  # groups; more of them are a loop, so that their tiles need not exist at once
 _NARROW = 16  # outputs of a group
+_FEW, _CACHED = 256, 1 << 19  # a long product of few rows is summed in stretches of so many numbers, for the caches
 
 _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST, optimize="optimal")
 
@@ -24,7 +25,7 @@ def all_outputs(a: Factor, b: Factor) -> Array:
     """`K[n, k, m, l] = <J1[n, k], J2[m, l]>`."""
     match a, b:
         case Plain(), Plain():
-            return _einsum("nkp,mlp->nkml", a.jacobian, b.jacobian)
+            return _rows(a.jacobian, b.jacobian)
         case Lookup(), Lookup():
             return _pairs(_same_row(a, b), a.right, b.right)
         case Outer(), Outer():
@@ -39,7 +40,7 @@ def summed_outputs(a: Factor, b: Factor) -> Array:
     """`K[n, m] = sum over k of <J1[n, k], J2[m, k]>`."""
     match a, b:
         case Plain(), Plain():
-            return _plain_sum(a.jacobian, b.jacobian)
+            return _long(a.jacobian, b.jacobian)
         case Lookup(), Lookup():
             return _sum(_same_row(a, b), a.right, b.right)
         case Outer(), Outer():
@@ -52,7 +53,7 @@ def equal_outputs(a: Factor, b: Factor) -> Array:
     every = lambda fn, x, y: jax.vmap(lambda p, q: fn(p[:, None], q[:, None]), in_axes=1, out_axes=2)(x, y)
     match a, b:
         case Plain(), Plain():
-            return every(_plain_sum, a.jacobian, b.jacobian)
+            return every(_long, a.jacobian, b.jacobian)
         case Lookup(), Lookup():
             same = _same_row(a, b)
             return every(lambda v1, v2: _sum(same, v1, v2), a.right, b.right)
@@ -61,12 +62,35 @@ def equal_outputs(a: Factor, b: Factor) -> Array:
     raise _mismatch(a, b)
 
 
-def _plain_sum(a: Array, b: Array) -> Array:
-    return _einsum("np,mp->nm", a.reshape(len(a), -1), b.reshape(len(b), -1))
+def _rows(a: Array, b: Array) -> Array:
+    """`(n, k, m, l)`, the inner products of everything behind the first two axes."""
+    flat = [x.reshape(x.shape[0] * x.shape[1], -1) for x in (a, b)]
+    return _product(*flat).reshape(*a.shape[:2], *b.shape[:2])
+
+
+def _long(a: Array, b: Array) -> Array:
+    """`(n, m)`, the inner products of everything behind the first axis."""
+    return _product(a.reshape(len(a), -1), b.reshape(len(b), -1))
+
+
+def _product(a: Array, b: Array) -> Array:
+    """`a @ b.T`. As a product of two matrices and nothing else, it is spared a transposed copy."""
+    dot = lambda x, y: lax.dot_general(x, y, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
+    rows = max(len(a), len(b))
+    length = _CACHED // rows
+    stretches = a.shape[1] // length
+    if rows > _FEW or stretches < 2:
+        return dot(a, b)
+    part = lambda x, i: lax.dynamic_slice_in_dim(x, i * length, length, axis=1)
+    rest = dot(a[:, stretches * length :], b[:, stretches * length :])
+    return lax.fori_loop(0, stretches, lambda i, total: total + dot(part(a, i), part(b, i)), rest)
 
 
 def _outer_summed(a: Outer, b: Outer) -> Array:
-    if a.left.shape[2] == 1:
+    groups, tokens = a.left.shape[1:3]
+    if groups == tokens == 1:
+        return _long(a.left, b.left) * _long(a.right, b.right)
+    if tokens == 1:
         return (_einsum("ngti,mgti->gnm", a.left, b.left) * _einsum("nkgto,mkgto->gnm", a.right, b.right)).sum(0)
     return _over_groups(lambda u1, v1, u2, v2: _sum(_einsum("nti,msi->ntms", u1, u2), v1, v2), a, b)
 
@@ -74,8 +98,7 @@ def _outer_summed(a: Outer, b: Outer) -> Array:
 def _outer_pairs(u1: Array, v1: Array, u2: Array, v2: Array) -> Array:
     """One group."""
     if u1.shape[1] == 1:
-        inner = _einsum("nti,mti->nm", u1, u2)
-        return inner[:, None, :, None] * _einsum("nkto,mlto->nkml", v1, v2)
+        return _long(u1, u2)[:, None, :, None] * _rows(v1, v2)
     return _pairs(_einsum("nti,msi->ntms", u1, u2), v1, v2)
 
 

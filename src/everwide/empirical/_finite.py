@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,14 +12,21 @@ from jaxtyping import Array, Float
 
 from ..kernel import AbstractKernelFunction, Block, Example, Inputs
 from ..layers import AbstractLayer
-from ..layers._base import Params, examples
-from ..signal import Pairs, Signal
+from ..layers._base import Params
+from ..signal import ArchitectureError, Pairs, Signal
+from ._forms import Job, Outputs
+from ._ntk import ntk_block
+from ._schedule import Size
+from ._source import traced
+from ._tangents import jax_tangents
+from ._workspace import estimated
 
 _LARGEST_TILE = 512
-_WORKSPACE = 256 << 20  # bytes of gradients in a tile
+_WORKSPACE = 256 << 20  # bytes of derivatives in a tile
+_AT_ONCE = 16  # examples that are paired with themselves
 _COPIES = 3  # arrays that XLA keeps for each that is asked for
 
-Outputs = Callable[[Params, Example], Float[Array, "places channels"]]
+Network = Callable[[Params, Example], Float[Array, "places channels"]]
 
 
 class Finite(AbstractKernelFunction):
@@ -62,14 +70,13 @@ class Finite(AbstractKernelFunction):
         self.sites = net.describe(Signal(self.shape, width=width, readouts=frozenset())).sites
 
     def block(self, x1: Inputs, x2: Inputs) -> Block:
-        same, x1 = x2 is x1, _on_device(x1)
-        x2, params = x1 if same else _on_device(x2), self._cast(x1)
-        y1, y2 = (examples(x, lambda e: self._places(params, e)) for x in (x1, x2))
+        batches = _stacked(x1), _stacked(x2)
+        params = jax.tree.map(lambda p: p.astype(batches[0].x.dtype) if _is_floating(p) else p, self.params)
+        y1, y2 = (jax.vmap(lambda e: self._places(params, e))(batch) for batch in batches)
         rule = "iac,jbc->ijab" if self.pairs is Pairs.ALL_SITES else "iac,jac->ija"
         nngp = jnp.einsum(rule, y1, y2, precision=lax.Precision.HIGHEST) / y1.shape[-1]
-        learns = any(eqx.is_inexact_array(p) for p in jax.tree.leaves(params))
-        read = lambda: tangent_kernel(self._places, params, x1, x2, channels=y1.shape[-1], pairs=self.pairs)
-        ntk = read() if learns else jnp.zeros_like(nngp)
+        read = lambda: tangent_kernel(self._places, params, *batches, channels=y1.shape[-1], pairs=self.pairs)
+        ntk = read() if _learns(params) else jnp.zeros_like(nngp)
         shaped = lambda a: a.reshape(*a.shape[:2], *self.site_shape())
         return Block(shaped(nngp), shaped(ntk))
 
@@ -78,8 +85,8 @@ class Finite(AbstractKernelFunction):
             alone = jax.tree.map(lambda a: a[None], example)
             return jax.tree.map(lambda a: a[0, 0], self.block(alone, alone))
 
-        x = _on_device(x)
-        return lax.map(one, x, batch_size=min(len(x.x), self.examples_per_tile(x.x.dtype.itemsize)))
+        arrays = jax.tree.map(jnp.asarray, x)
+        return lax.map(one, arrays, batch_size=min(len(x.x), _AT_ONCE))
 
     def site_shape(self) -> tuple[int, ...]:
         return self.sites * (2 if self.pairs is Pairs.ALL_SITES else 1)
@@ -88,22 +95,37 @@ class Finite(AbstractKernelFunction):
         return largest_tile(self, _WORKSPACE, itemsize)
 
     def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
-        parameters = sum(leaf.size for leaf in jax.tree.leaves(self.params))
-        places = math.prod(self.sites)
-        gradients, kernels = (n1 + n2) * places * parameters, 2 * n1 * n2 * math.prod(self.site_shape())
-        return itemsize * _COPIES * (gradients + kernels)
+        kernels = 2 * n1 * n2 * math.prod(self.site_shape())
+        return itemsize * (_COPIES * kernels + self._derivatives(max(n1, n2)))
 
     def _places(self, params: Params, example: Example) -> Float[Array, "places channels"]:
         """The outputs of one example; all sites as one axis."""
         y = self.net.apply(params, example)
         return y.reshape(-1, y.shape[-1])
 
-    def _cast(self, x: Inputs) -> Params:
-        """The parameters in the dtype of the data."""
-        return jax.tree.map(lambda p: p.astype(x.x.dtype) if eqx.is_inexact_array(p) else p, self.params)
+    def _derivatives(self, n: int) -> int:
+        """Numbers that describe the derivatives of `n` examples on each side of a tile."""
+        if not _learns(self.params):
+            return 0
+        bytes_of: list[int] = []
+
+        def look(params: Params, x: Array, channel: Array) -> None:
+            one = lambda params, numbered: self._places(params, Example(numbered[0]))[:, numbered[1]]
+            tangents = jax_tangents(jax.tree.leaves(params), traced(one, params, (x[0], channel[0])))
+            job = Job(n, n, _outputs(self.pairs), tuple((name, "") for name in tangents.names))
+            bytes_of.append(estimated(tangents, (x, channel), job, Size(n, tangents.outputs)).of(2))
+
+        single = lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32 if _is_floating(p) else p.dtype)
+        params = jax.tree.map(single, self.params)
+        try:
+            x = jax.ShapeDtypeStruct((1, *self.shape), jnp.float32)
+            jax.eval_shape(look, params, x, jax.ShapeDtypeStruct((1,), jnp.int32))
+        except ArchitectureError:  # a network over graphs, and none is at hand: all derivatives that there could be
+            return _COPIES * 2 * n * math.prod(self.sites) * sum(leaf.size for leaf in jax.tree.leaves(params))
+        return bytes_of[0] // 4
 
 
-def largest_tile(kernel: AbstractKernelFunction, budget: int, itemsize: int) -> int:
+def largest_tile(kernel: Finite, budget: int, itemsize: int) -> int:
     """Examples of a square tile that stays within a budget of bytes; one at least."""
     size = _LARGEST_TILE
     while size > 1 and kernel.tile_bytes(size, size, itemsize) > budget:
@@ -112,30 +134,40 @@ def largest_tile(kernel: AbstractKernelFunction, budget: int, itemsize: int) -> 
 
 
 def tangent_kernel(
-    outputs: Outputs, params: Params, x1: Inputs, x2: Inputs, *, channels: int, pairs: Pairs
+    network: Network, params: Params, x1: Example, x2: Example, *, channels: int, pairs: Pairs
 ) -> Float[Array, "n1 n2 *places"]:
     """The NTK, averaged over the channels: `(n1, n2, places, places)`, or `(n1, n2, places)` of equal places.
 
-    The gradients of one channel are in memory at a time.
+    Examples are stacked. The derivatives of one channel are in memory at a time.
     """
-    free, fixed = eqx.partition(params, eqx.is_inexact_array)
-    rule = "iap,jbp->ijab" if pairs is Pairs.ALL_SITES else "iap,jap->ija"
 
-    def gradients(x: Inputs, channel: Array) -> list[Array]:
-        """`(n, places, parameters)` for each leaf."""
-        of_one = lambda e: jax.jacrev(lambda p: outputs(eqx.combine(p, fixed), e)[:, channel])(free)
-        return [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(examples(x, of_one))]
+    def one(params: Params, numbered: tuple[Example, Array]) -> Float[Array, " places"]:
+        example, channel = numbered
+        return network(params, example)[:, channel]
 
     def of_channel(channel: Array) -> Array:
-        left = gradients(x1, channel)
-        right = left if x2 is x1 else gradients(x2, channel)
-        products = (jnp.einsum(rule, a, b, precision=lax.Precision.HIGHEST) for a, b in zip(left, right, strict=True))
-        return sum(products, jnp.zeros((), x1.x.dtype))
+        left, right = ((x, jnp.full(len(x.x), channel)) for x in (x1, x2))
+        return ntk_block(one, params, left, right, _outputs(pairs))
 
     shape = jax.eval_shape(of_channel, jnp.array(0))
     start = jnp.zeros(shape.shape, shape.dtype)
     return lax.scan(lambda sums, c: (sums + of_channel(c), None), start, jnp.arange(channels))[0] / channels
 
 
-def _on_device(x: Inputs) -> Inputs:
-    return jax.tree.map(jnp.asarray, x)
+def _stacked(x: Inputs) -> Example:
+    """All examples as one, with an axis in front."""
+    mask = None if x.mask is None else jnp.asarray(x.mask)
+    return Example(jnp.asarray(x.x), mask, jax.tree.map(jnp.asarray, x.graph))
+
+
+def _outputs(pairs: Pairs) -> Outputs:
+    return Outputs.FULL if pairs is Pairs.ALL_SITES else Outputs.DIAGONAL
+
+
+def _is_floating(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def _learns(params: Params) -> bool:
+    """Whether there is anything to learn."""
+    return any(_is_floating(leaf) for leaf in jax.tree.leaves(params))

@@ -6,7 +6,8 @@ Jacobians `sum_t a_t (x) b_t` themselves. Which one costs less depends on tokens
 
 import enum
 import functools
-from typing import NamedTuple
+import itertools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from jax import Array, lax
 from ._contract import all_outputs, equal_outputs, summed_outputs
 from ._factors import Factor, Lookup, Outer, Part, Plain
 
-_SMALL = 1 << 16  # parameters; Jacobians below are put side by side, one product for all
+_SMALL = 1 << 12  # parameters; Jacobians below are put side by side, one product for all
 _BATCHED = 4  # many small products are slower than one large one, by about this much
 
 
@@ -87,9 +88,44 @@ def ready(parts: tuple[Part, ...], recipe: Recipe) -> Ready:
 
 def tile(a: Ready, b: Ready, outputs: Outputs) -> dict[str, Array]:
     """A tile of every kernel; `full` as `(n1, k, n2, k)`."""
+    return {group: _total(a[group], b[group], outputs) for group in a if a[group]}
+
+
+def own_tile(strips: list[Ready], outputs: Outputs) -> dict[str, Array]:
+    """The tile of a block with itself, given in strips; one half is computed, and it is bitwise symmetric."""
+    return {group: _symmetric([strip[group] for strip in strips], outputs) for group in strips[0] if strips[0][group]}
+
+
+def strips(factors: Any, n: int, count: int) -> list[Any]:
+    """Factors of `n` examples in strips."""
+    cuts = [round(i * n / count) for i in range(count + 1)]
+    found = []
+    for i, j in itertools.pairwise(cuts):
+        once: dict[int, Array] = {}  # what factors share, they share in every strip
+        found.append(jax.tree.map(lambda a, i=i, j=j, once=once: once.setdefault(id(a), a[i:j]), factors))
+    return found
+
+
+def _total(a: tuple[Factor, ...], b: tuple[Factor, ...], outputs: Outputs) -> Array:
     pair = {Outputs.FULL: all_outputs, Outputs.DIAGONAL: equal_outputs}.get(outputs, summed_outputs)
-    total = lambda group: functools.reduce(jnp.add, (pair(f, g) for f, g in zip(a[group], b[group], strict=True)))
-    return {group: total(group) for group in a if a[group]}
+    return functools.reduce(jnp.add, (pair(f, g) for f, g in zip(a, b, strict=True)))
+
+
+def _symmetric(strips: list[tuple[Factor, ...]], outputs: Outputs) -> Array:
+    full, numbers = outputs is Outputs.FULL, range(len(strips))
+    tiles = {(i, j): _total(strips[i], strips[j], outputs) for i in numbers for j in range(i + 1)}
+    mirror = lambda a: a.transpose(2, 3, 0, 1) if full else a.swapaxes(0, 1)
+    halved = lambda a: jnp.where(_lower(a.shape, outputs), a, mirror(a))  # rounding may differ between the halves
+    place = lambda i, j: halved(tiles[i, i]) if i == j else tiles[i, j] if j < i else mirror(tiles[j, i])
+    rows = [jnp.concatenate([place(i, j) for j in numbers], 2 if full else 1) for i in numbers]
+    return jnp.concatenate(rows, 0)
+
+
+def _lower(shape: tuple[int, ...], outputs: Outputs) -> Array:
+    """The lower half of a tile of a strip with itself."""
+    if outputs is Outputs.FULL:
+        return jnp.tri(shape[0] * shape[1], dtype=bool).reshape(shape)
+    return jnp.tri(shape[0], dtype=bool).reshape(*shape[:2], *(1,) * (len(shape) - 2))
 
 
 def _clusters(parts: tuple[Part, ...], groups: tuple[tuple[str, str], ...]) -> dict[str, list[list[Factor]]]:

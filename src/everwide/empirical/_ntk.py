@@ -13,11 +13,12 @@ from jaxtyping import Array
 from ..engine import Progress
 from ._factors import AbstractTangents
 from ._forms import Form, Job, Outputs, decide, ready, tile
-from ._kernels import Batches, kernels
+from ._kernels import kernels
 from ._models import Model, TorchModel, as_model
 from ._source import as_batches, tangents_of, traced
 from ._tangents import jax_tangents
 from ._torch import PlanError, torch_tangents
+from ._worker import Batches
 
 
 def empirical_ntk(

@@ -15,8 +15,6 @@ def write(matrix: np.ndarray, row: Block, column: Block, values: np.ndarray, out
     """Put a tile into its place; `same`: both sides are the same examples, and its mirror image goes in too."""
     if outputs is Outputs.FULL:
         values = values[: _size(row.examples), : _size(row.outputs), : _size(column.examples), : _size(column.outputs)]
-        if same and row == column:
-            values = _symmetric(values)
         matrix[row.examples, row.outputs, column.examples, column.outputs] = values
         if same and row != column:
             matrix[column.examples, column.outputs, row.examples, row.outputs] = values.transpose(2, 3, 0, 1)
@@ -24,8 +22,6 @@ def write(matrix: np.ndarray, row: Block, column: Block, values: np.ndarray, out
     values = values[: _size(row.examples), : _size(column.examples)]
     part = (row.outputs,) if outputs is Outputs.DIAGONAL else ()
     values = values[:, :, : _size(row.outputs)] if part else values
-    if same and row == column:
-        values = _symmetric(values)
     matrix[(row.examples, column.examples, *part)] += values
     if same and row != column:
         matrix[(column.examples, row.examples, *part)] += values.swapaxes(0, 1)
@@ -36,15 +32,6 @@ def finished(matrix: np.ndarray, k: int, outputs: Outputs) -> np.ndarray:
     if outputs is Outputs.TRACE:
         return np.divide(matrix, k, out=matrix)
     return matrix.transpose(0, 2, 1, 3) if outputs is Outputs.FULL else matrix
-
-
-def _symmetric(values: np.ndarray) -> np.ndarray:
-    """A tile of a block with itself: rounding may differ between the halves, so one of them counts."""
-    pairs = values.ndim == 4
-    square = values.reshape(values.shape[0] * values.shape[1], -1) if pairs else values
-    lower = np.tri(len(square), dtype=bool)
-    lower = lower if square.ndim == 2 else lower[:, :, None]
-    return np.where(lower, square, square.swapaxes(0, 1)).reshape(values.shape)
 
 
 def _size(part: slice) -> int:

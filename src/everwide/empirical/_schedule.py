@@ -9,8 +9,10 @@ from ..engine._memory import require
 T = TypeVar("T")
 _ROWS = 1024  # examples times outputs in a block: enough for a matrix product to run at full speed
 _LARGEST = 512  # examples in a block
-# Seconds for each multiplication, each tile and each block, roughly: on two cores of a CPU.
-_MULTIPLY, _TILE, _MAKE = 2e-11, 3e-4, 1e-3
+_WHOLE = 5120  # rows of a kernel that is computed at once, memory permitting
+_STRIP = 128  # rows of a strip, at the least
+# Seconds for each multiplication, and for each strip, roughly: on two cores of a CPU.
+_MULTIPLY, _STRIPPED = 2e-11, 2e-3
 
 
 class Block(NamedTuple):
@@ -52,15 +54,20 @@ class Fit(NamedTuple):
     held: int
 
 
-def splits(work: float) -> int:
-    """Blocks into which a symmetric kernel of that many multiplications is best cut: half of the tiles are spared."""
-    seconds = lambda b: work * (b + 1) / (2 * b) * _MULTIPLY + b * (b + 1) / 2 * _TILE + b * _MAKE
-    return min((1, 2, 3, 4, 6, 8), key=seconds)
+def strips_of(rows: int, work: float) -> int:
+    """Strips into which a symmetric tile is cut, so that half of it is spared; each makes the compiler work, too."""
+    seconds = lambda b: work * (b + 1) / (2 * b) * _MULTIPLY + b * _STRIPPED
+    return min((b for b in (1, 2, 3, 4) if b == 1 or rows >= b * _STRIP), key=seconds)
 
 
-def largest(n: int, k: int, parts: int) -> Size:
-    """Blocks of `n` examples and all `k` outputs, in at least that many parts, that work well."""
-    return Size(fitted(n, max(1, min(_LARGEST, _ROWS // k, -(-n // parts)))), k)
+def at_once(n: int, k: int) -> bool:
+    """Whether a symmetric kernel is small enough to be one block."""
+    return n <= _LARGEST and n * k <= _WHOLE
+
+
+def largest(n: int, k: int) -> Size:
+    """Blocks of `n` examples and all `k` outputs that work well."""
+    return Size(fitted(n, max(1, min(_LARGEST, _ROWS // k))), k)
 
 
 def fit(size: Size, room: int, cost: Callable[[Size], Bytes]) -> Fit:

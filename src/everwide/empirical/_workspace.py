@@ -7,10 +7,16 @@ import jax
 import jax.numpy as jnp
 
 from ._factors import AbstractTangents, Factor, Lookup, Plain
-from ._forms import Job, Outputs, Recipe, decide, ready, tile
+from ._forms import Job, Outputs, Ready, Recipe, decide, own_tile, ready, strips, tile
 from ._schedule import Bytes, Size
 
 compiled_tile = jax.jit(tile, static_argnames="outputs")
+
+
+@functools.partial(jax.jit, static_argnames=("outputs", "n", "count"))
+def compiled_own_tile(block: Ready, outputs: Outputs, n: int, count: int) -> dict[str, jax.Array]:
+    """The tile of a block of `n` examples with itself, in that many strips."""
+    return own_tile(strips(block, n, count), outputs)
 
 
 class Shapes(NamedTuple):
@@ -36,6 +42,17 @@ def shapes(tree: Any) -> Shapes:
 def compiled_ready(structure: Any, recipe: Recipe) -> Any:
     """`ready` of tangents that may be traced; `structure` is theirs, without their arrays."""
     return jax.jit(lambda arrays, x, cot: ready(jax.tree.unflatten(structure, arrays).factors(x, cot), recipe))
+
+
+@functools.lru_cache(maxsize=16)
+def compiled_whole(structure: Any, recipe: Recipe, outputs: Outputs, n: int, count: int) -> Any:
+    """From tangents that may be traced to the kernel of `n` examples, in that many strips."""
+
+    def run(arrays: list[Any], x: Any, cotangents: Any) -> dict[str, jax.Array]:
+        parts = jax.tree.unflatten(structure, arrays).factors(x, cotangents)
+        return own_tile([ready(strip, recipe) for strip in strips(parts, n, count)], outputs)
+
+    return jax.jit(run)
 
 
 def recipe_for(tangents: AbstractTangents, x: Any, job: Job, k: int) -> Recipe:
@@ -79,6 +96,13 @@ def measured(tangents: AbstractTangents, x: Any, job: Job, size: Size, guess: By
     blocks = jax.eval_shape(fn, *args)
     made, met = _peak(fn.lower(*args)), _peak(compiled_tile.lower(blocks, blocks, outputs=job.outputs))
     return Bytes(guess.kept, made or guess.made, met or guess.met)
+
+
+def whole_bytes(tangents: AbstractTangents, x: Any, job: Job, size: Size, count: int) -> int:
+    """Bytes of a kernel that is computed at once, from the compiled code."""
+    recipe, args = recipe_for(tangents, x, job, size.outputs), _arguments(shapes(tangents), shapes(x), size)
+    fn = compiled_whole(jax.tree.structure(tangents), recipe, job.outputs, size.examples, count)
+    return _peak(fn.lower(*args))
 
 
 def _peak(lowered: Any) -> int:

@@ -223,5 +223,5 @@ def _affine_numbers(affine: RandomAffine, taps: int, signal: Signal) -> tuple[fl
         return gain, shift, 0.0, 0.0
     if signal.parametrization is Parametrization.NTK:
         return gain, shift, gain, shift
-    assert signal.channels is not None  # `open_width` has looked
+    assert signal.channels is not None  # `known_limit` has looked
     return gain, shift, float(signal.channels), 0.0 if affine.b_std is None else 1.0

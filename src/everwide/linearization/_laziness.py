@@ -24,8 +24,7 @@ class Laziness(NamedTuple):
     - `residual`: `|y - f|`. `slope`: `|Df|`. `curvature`: `|D^2 f|`, all over the whole batch.
     - `converged`: both operator norms have reached the tolerance. `cycles`: of up to 24 products each, for both.
 
-    >>> import equinox as eqx
-    import jax.numpy as jnp
+    >>> import jax.numpy as jnp
     >>> from everwide.linearization import lazy_kappa
     >>> lazy = lazy_kappa(lambda p, x: jnp.sum(p**2) * x, jnp.ones(4), jnp.ones(1), jnp.zeros(1))
     >>> round(float(lazy.curvature), 4), bool(lazy.converged)
@@ -43,7 +42,9 @@ class Laziness(NamedTuple):
 def lazy_kappa(
     f: Function, params: Params, x: Any, y: Any, *, tolerance: float = 1e-3, max_cycles: int = 200, seed: int = 0
 ) -> Laziness:
-    """The laziness `|y - f| |D^2 f| / |Df|^2` of a batch, in operator norms; nothing larger than `params` is formed.
+    """The laziness `|y - f| |D^2 f| / |Df|^2` of a batch, in operator norms.
+
+    Derivatives are never formed: products with them suffice, and 24 vectors like `params` are kept.
 
     - `f(params, x)`: of one example. `x`, `y`: a batch of examples and their targets, `(n, *outputs)`.
     - `tolerance`: relative residual of the singular vectors, `|A u - s u| <= tolerance s`.
