@@ -13,7 +13,7 @@ from jax import lax
 import everwide as ew
 import everwide.empirical as emp
 from empirical.models_zoo import ZOO, w
-from everwide.empirical import _schedule
+from everwide.empirical import _kernels, _schedule, _worker
 from everwide.empirical._forms import Form, Job, Outputs, Sizes, cheaper
 from everwide.testing._compile import quick_jit
 
@@ -60,15 +60,28 @@ def test_every_kind_of_outputs(outputs):
     assert_close(emp.empirical_ntk(net, PARAMS, X[:3], X, outputs=Outputs(outputs)), expected[:3])
 
 
+def in_blocks(monkeypatch, size, held):
+    monkeypatch.setattr(_worker, "at_once", lambda *_: False)
+    monkeypatch.setattr(_kernels, "fit", lambda *_: _schedule.Fit(size, held))
+
+
 @pytest.mark.parametrize("outputs", READ)
 def test_blocks_of_examples_and_outputs_that_do_not_divide(outputs, monkeypatch):
     # Two examples and two of three outputs at a time, with two blocks in memory, so that blocks are computed again.
-    size = _schedule.Size(2, 1 if outputs == "sum" else 2)
-    monkeypatch.setattr("everwide.empirical._kernels.fit", lambda *_: _schedule.Fit(size, 2))
+    in_blocks(monkeypatch, _schedule.Size(2, 1 if outputs == "sum" else 2), held=2)
     found = emp.empirical_ntk(net, PARAMS, X, outputs=outputs)
     assert_close(found, READ[outputs](EXPECTED))
     assert (found == (found.transpose(1, 0, 3, 2) if outputs == "full" else found.swapaxes(0, 1))).all()
     assert_close(emp.empirical_ntk(net, PARAMS, X[:3], X, outputs=outputs), READ[outputs](EXPECTED)[:3])
+
+
+@pytest.mark.parametrize("outputs", READ)
+@pytest.mark.parametrize("strips", [2, 3])
+def test_strips_of_a_symmetric_kernel(outputs, strips, monkeypatch):
+    monkeypatch.setattr(_worker, "strips_of", lambda *_: strips)
+    found = emp.empirical_ntk(net, PARAMS, X, outputs=outputs)
+    assert_close(found, READ[outputs](EXPECTED))
+    assert (found == (found.transpose(1, 0, 3, 2) if outputs == "full" else found.swapaxes(0, 1))).all()
 
 
 def test_a_symmetric_request_is_bitwise_symmetric():
@@ -126,6 +139,25 @@ def test_modules_and_networks():
     assert np.abs(emp.empirical_ntk(wide, params, x, outputs="trace") - limit).max() < 0.1 * limit.max()
 
 
+def test_normalization_where_a_compiler_is_wrong():
+    # jaxlib 0.10.2 sums over tokens and channels wrongly, for the last outputs, from 16 examples on.
+    rng = np.random.default_rng(5)
+    x, head = rng.standard_normal((16, 32, 128)), rng.standard_normal((128, 10))
+
+    def f(p, one):
+        h = one + p["shift"]
+        h = h - h.mean(-1, keepdims=True)
+        return (h * lax.rsqrt((h**2).mean(-1, keepdims=True) + 1e-5)).mean(0) @ jnp.asarray(head, jnp.float32)
+
+    found = emp.empirical_ntk(f, {"shift": jnp.zeros((32, 128), jnp.float32)}, x.astype(np.float32), outputs="trace")
+    centred = x - x.mean(-1, keepdims=True)
+    scale = 1 / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    normal, g = (centred * scale)[:, None], np.broadcast_to(head.T[:, None] / 32, (16, 10, 32, 128))
+    jacobian = scale[:, None] * (g - g.mean(-1, keepdims=True) - normal * (g * normal).mean(-1, keepdims=True))
+    expected = np.einsum("nktc,mktc->nm", jacobian, jacobian) / 10
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * expected.max())
+
+
 def test_leaves_of_several_dtypes():
     params = {"w": w(3, 4).astype(jnp.float32), "v": w(4, 2).astype(jnp.bfloat16), "b": w(2).astype(jnp.float32)}
     f = lambda p, x: jnp.tanh(x @ p["w"]) @ p["v"].astype(jnp.float32) + p["b"]
@@ -138,8 +170,7 @@ def test_leaves_of_several_dtypes():
 
 
 def test_progress_counts_tiles(monkeypatch):
-    monkeypatch.setattr("everwide.empirical._kernels.at_once", lambda *_: False)
-    monkeypatch.setattr("everwide.empirical._kernels.fit", lambda *_: _schedule.Fit(_schedule.Size(3, 3), 9))
+    in_blocks(monkeypatch, _schedule.Size(3, 3), held=9)
     seen = []
     emp.empirical_ntk(net, PARAMS, X, progress=seen.append)
     assert [(p.done, p.total) for p in seen] == [(i, 6) for i in range(1, 7)]

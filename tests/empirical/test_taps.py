@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from empirical.models_zoo import ZOO
+from everwide.empirical._contract import summed_outputs
 from everwide.empirical._factors import Lookup, Outer, Part, Plain
 from everwide.empirical._forms import Form, Job, Outputs, decide, ready, tile
 from everwide.empirical._source import traced
@@ -100,6 +101,13 @@ def test_contractions_of_drawn_factors(outputs):
             summed = {Outputs.FULL: expected, Outputs.DIAGONAL: np.einsum("nkmk->nmk", expected)}
             expected = summed.get(outputs, np.einsum("nkmk->nm", expected))
             np.testing.assert_allclose(kernel, expected, rtol=100 * TOLERANCE, atol=TOLERANCE)
+
+
+def test_long_products_are_summed_in_stretches():
+    a, b = draw(3, 2, 400_001), draw(2, 2, 400_001)
+    expected = np.einsum("nkp,mkp->nm", a, b)
+    found = summed_outputs(Plain(a), Plain(b))
+    np.testing.assert_allclose(found, expected, rtol=100 * TOLERANCE, atol=400 * TOLERANCE)
 
 
 def test_a_weight_and_its_bias_share_their_cotangents():

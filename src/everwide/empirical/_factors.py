@@ -70,12 +70,10 @@ class AbstractTangents(eqx.Module):
 
     - `names`: one path for each parameter leaf, such as `"['layers'][0]['weight']"`.
     - `outputs`: length of the output for one example (1 where it is a scalar).
-    - `traceable`: `factors` may be called inside `jax.jit`, and the object is a pytree that may be its argument.
     """
 
     names: eqx.AbstractVar[tuple[str, ...]]
     outputs: eqx.AbstractVar[int]
-    traceable: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod
     def factors(self, x: Any, cotangents: Float[Array, "k outputs"]) -> tuple[Part, ...]:

@@ -4,6 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 
+import jax
 import numpy as np
 from jax import Array
 
@@ -12,7 +13,7 @@ from ..engine._memory import available_memory, require
 from ._factors import AbstractTangents
 from ._forms import Job, Outputs
 from ._results import finished, shape, write
-from ._schedule import Block, Fit, Size, at_once, blocks, count, fit, largest, pairs
+from ._schedule import Block, Fit, Size, blocks, count, fit, largest, pairs
 from ._worker import Batches, Worker
 from ._workspace import compiled_own_tile, compiled_tile
 
@@ -29,7 +30,7 @@ def kernels(
     n1, n2 = batches.sizes()
     wanted = shape(n1, n2, worker.k, job.outputs)
     room = _room(wanted, len(names), dtype, memory)
-    if same and tangents.traceable and at_once(n1, worker.k) and worker.whole_fits(room):
+    if worker.whole_fits(room):
         tiles = _whole(worker, progress)
     else:
         tiles = _tiles(
@@ -44,7 +45,7 @@ def kernels(
 
 def _room(wanted: tuple[int, ...], kernels: int, dtype: np.dtype, memory: int | None) -> int:
     """Bytes that are left beside the results."""
-    budget = available_memory() // 2 if memory is None else memory
+    budget = _free() // 2 if memory is None else memory
     result = int(np.prod([float(n) for n in wanted])) * dtype.itemsize * kernels
     require(
         result,
@@ -53,6 +54,13 @@ def _room(wanted: tuple[int, ...], kernels: int, dtype: np.dtype, memory: int | 
         'Ask for outputs="trace" or "diagonal", pass fewer examples, or use ntk_operator, which forms no matrix.',
     )
     return budget - result
+
+
+def _free() -> int:
+    """Bytes on the host and, where it has its own, on the device."""
+    found = jax.local_devices()[0].memory_stats() or {}
+    device = found.get("bytes_limit", 1 << 62) - found.get("bytes_in_use", 0)
+    return min(available_memory(), device)
 
 
 def _whole(worker: Worker, progress: Report) -> Tiles:
@@ -74,11 +82,12 @@ def _tiles(worker: Worker, found: Fit, progress: Report) -> Tiles:
     make = lambda block, is_column: worker.make(block, is_column, size)
     total = sum(count(len(all_of(n1, r)), None if same else len(all_of(n2, r))) for r in rounds)
     strips = worker.strips(size) if same else 1
+    of_one, of_two = compiled_own_tile(), compiled_tile()
     start, done, waiting = time.perf_counter(), 0, None
     for r in rounds:
         for row, column, a, b in pairs(all_of(n1, r), None if same else all_of(n2, r), found.held, make):
             own = same and row == column
-            tiles = compiled_own_tile(a, outputs, size.examples, strips) if own else compiled_tile(a, b, outputs)
+            tiles = of_one(a, outputs, size.examples, strips) if own else of_two(a, b, outputs)
             del a, b  # before other blocks are made
             if waiting is not None:
                 yield waiting

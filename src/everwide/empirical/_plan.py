@@ -1,8 +1,8 @@
 """How the derivatives of a model will be computed: decided once for each model and shape of the data."""
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,8 @@ from ._ledger import Ledger, Site, Value
 from ._sites import Embedding
 from ._views import whole
 from ._walk import look
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,13 @@ class Plan:
     plain: tuple[int, ...]
     unpooled: frozenset[int]
     taps: tuple[jax.ShapeDtypeStruct, ...]
+    _memory: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def remembered(self, key: Any, make: Callable[[], T]) -> T:
+        """What `make` has made the first time: it goes when the plan goes."""
+        if key not in self._memory:
+            self._memory[key] = make()
+        return self._memory[key]
 
     def run(self, leaves: list[Any], x: list[Any], zeros: list[Any]) -> tuple[jax.Array, list[Any]]:
         """The output for one example, and what the walk has recorded."""

@@ -10,7 +10,7 @@ T = TypeVar("T")
 _ROWS = 1024  # examples times outputs in a block: enough for a matrix product to run at full speed
 _LARGEST = 512  # examples in a block
 _WHOLE = 5120  # rows of a kernel that is computed at once, memory permitting
-_STRIP = 128  # rows of a strip, at the least
+_STRIP = 64  # rows of a strip, at the least
 # Seconds for each multiplication, and for each strip, roughly: on two cores of a CPU.
 _MULTIPLY, _STRIPPED = 2e-11, 2e-3
 

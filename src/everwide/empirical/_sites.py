@@ -207,6 +207,8 @@ def _without_tokens(where: np.ndarray, tokens: tuple[int, ...], groups: int) -> 
 def rule_for(eqn: JaxprEqn, position: int, view: View) -> AbstractRule | None:
     """The rule by which the operand at `position` enters linearly, if there is one."""
     name = eqn.primitive.name
+    if any(0 in v.aval.shape for v in (*eqn.invars, *eqn.outvars)):  # pyright: ignore[reportAttributeAccessIssue]
+        return None
     if name == "dot_general":
         return _dot(eqn, position)
     if name == "conv_general_dilated" and position == 1 and eqn.params["batch_group_count"] == 1:

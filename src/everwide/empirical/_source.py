@@ -16,7 +16,6 @@ from ._plan import Plan, plan
 from ._refusals import refuse_batch_dependence
 from ._tangents import jax_tangents
 from ._torch import torch_tangents
-from ._workspace import shapes
 
 _REMEMBERED = 8
 _plans: dict[Any, Plan] = {}
@@ -28,13 +27,18 @@ def tangents_of(model: Model | TorchModel, x: Any) -> AbstractTangents:
         return torch_tangents(model, x)
     one = jax.tree.map(lambda a: jnp.asarray(a[0]), x)
     leaves, structure = jax.tree.flatten(model.params)
-    key = (model.f, structure, shapes(leaves).avals, shapes(one), jnp.result_type(float))
+    key = (model.f, structure, _shapes(leaves), jax.tree.structure(one), _shapes(jax.tree.leaves(one)))
     if key not in _plans:
         refuse_batch_dependence(model, x)
         while len(_plans) >= _REMEMBERED:
             _plans.pop(next(iter(_plans)))
     _plans[key] = _plans.pop(key) if key in _plans else traced(model.f, model.params, one)
     return jax_tangents(leaves, _plans[key])
+
+
+def _shapes(arrays: list[Any]) -> tuple:
+    """What a plan depends on: shapes, dtypes, and whether numbers are 64 bits wide unless somebody says otherwise."""
+    return (jnp.result_type(float), *((a.shape, a.dtype) for a in arrays))
 
 
 def traced(f: Callable[[Any, Any], Any], params: Any, one: Any) -> Plan:

@@ -1,6 +1,6 @@
 """The derivatives of a JAX function, leaf by leaf."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,9 +16,7 @@ from ._sites import Embedding
 
 
 class JaxTangents(AbstractTangents):
-    """A plan at some parameters. Make it with `jax_tangents`."""
-
-    traceable: ClassVar[bool] = True
+    """A plan at some parameters, which may be traced. Make it with `jax_tangents`."""
 
     leaves: list[Any]
     plan: Plan = eqx.field(static=True)
@@ -71,5 +69,5 @@ def _factor(share: Share, left: Array, right: Array) -> Factor:
     rule = share.sites[0].rule
     if isinstance(rule, Embedding):
         return Lookup(left, right[:, :, 0], rule.rows)
-    dtype = np.promote_types(left.dtype, right.dtype)
+    dtype = np.promote_types(left.dtype, right.dtype) if jnp.issubdtype(left.dtype, jnp.floating) else right.dtype
     return Outer(left.astype(dtype), right if right.dtype == dtype else right.astype(dtype))

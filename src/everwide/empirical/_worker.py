@@ -10,7 +10,8 @@ from jax import Array
 
 from ._factors import AbstractTangents
 from ._forms import Job, Outputs, Ready, decide, ready
-from ._schedule import Block, Bytes, Size, strips_of
+from ._schedule import Block, Bytes, Size, at_once, strips_of
+from ._tangents import JaxTangents
 from ._workspace import compiled_ready, compiled_whole, estimated, measured, recipe_for, whole_bytes
 
 _FAR = 4  # an estimate this far below the budget needs no proof
@@ -46,25 +47,29 @@ class Worker:
         """The factors of a block, padded to `size`."""
         x = _cut(self.batches.x2 if is_column else self.batches.x1, block.examples, size.examples)
         cotangents = self._cotangents(block.outputs, size.outputs)
-        if not self.tangents.traceable:
+        if not isinstance(self.tangents, JaxTangents):
             parts = self.tangents.factors(x, cotangents)
             return ready(parts, decide(parts, self.job))
-        arrays, structure = jax.tree.flatten(self.tangents)
         recipe = recipe_for(self.tangents, self.batches.x1, self.job, size.outputs)
-        return jax.block_until_ready(compiled_ready(structure, recipe)(arrays, x, cotangents))  # one at a time
+        fn = compiled_ready(self.tangents, recipe)
+        return jax.block_until_ready(fn(jax.tree.leaves(self.tangents), x, cotangents))  # one at a time
 
     def whole(self) -> dict[str, Array]:
         """The kernels of all examples with themselves, at once."""
-        arrays, structure = jax.tree.flatten(self.tangents)
+        assert isinstance(self.tangents, JaxTangents)
         size = self._everything()
         recipe = recipe_for(self.tangents, self.batches.x1, self.job, self.k)
-        fn = compiled_whole(structure, recipe, self.job.outputs, size.examples, self.strips(size))
+        fn = compiled_whole(self.tangents, recipe, self.job.outputs, size.examples, self.strips(size))
         x = jax.tree.map(jnp.asarray, self.batches.x1)
-        return fn(arrays, x, self._cotangents(slice(0, self.k), self.k))
+        return fn(jax.tree.leaves(self.tangents), x, self._cotangents(slice(0, self.k), self.k))
 
     def whole_fits(self, room: int) -> bool:
-        """Whether that stays within `room` bytes."""
+        """Whether there is code for that, and it stays within `room` bytes."""
+        if self.batches.x2 is not None or not isinstance(self.tangents, JaxTangents):
+            return False
         size = self._everything()
+        if not at_once(*size):
+            return False
         guess = estimated(self.tangents, self.batches.x1, self.job, size)
         if _FAR * guess.of(1) <= room or guess.of(1) > room:
             return guess.of(1) <= room

@@ -1,85 +1,73 @@
-"""Memory that blocks need, before it is spent: estimated, and read from the compiled code where it is close."""
+"""Compiled code, and the memory that it needs: estimated, and read from the code itself where it is close."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from .._compile import trusted_jit
 from ._factors import AbstractTangents, Factor, Lookup, Plain
-from ._forms import Job, Outputs, Ready, Recipe, decide, own_tile, ready, strips, tile
+from ._forms import Job, Outputs, Recipe, decide, own_tile, ready, strips, tile
 from ._schedule import Bytes, Size
-
-compiled_tile = jax.jit(tile, static_argnames="outputs")
-
-
-@functools.partial(jax.jit, static_argnames=("outputs", "n", "count"))
-def compiled_own_tile(block: Ready, outputs: Outputs, n: int, count: int) -> dict[str, jax.Array]:
-    """The tile of a block of `n` examples with itself, in that many strips."""
-    return own_tile(strips(block, n, count), outputs)
+from ._tangents import JaxTangents
 
 
-class Shapes(NamedTuple):
-    """A pytree without its numbers, hashable."""
-
-    structure: Any
-    avals: tuple[jax.ShapeDtypeStruct, ...]
-
-    def tree(self) -> Any:
-        """The pytree, with shapes for arrays."""
-        return jax.tree.unflatten(self.structure, self.avals)
+@functools.cache  # at the first call: the backend is not chosen before
+def compiled_tile() -> Any:
+    """`tile` of two blocks, as a function of them and the outputs."""
+    return trusted_jit(tile, static_argnames="outputs")
 
 
-def shapes(tree: Any) -> Shapes:
-    """The shapes and dtypes of a pytree of arrays."""
-    leaves, structure = jax.tree.flatten(tree)
-    return Shapes(
-        structure, tuple(jax.ShapeDtypeStruct(a.shape, jax.dtypes.canonicalize_dtype(a.dtype)) for a in leaves)
-    )
+@functools.cache
+def compiled_own_tile() -> Any:
+    """The tile of a block with itself, as a function of it, the outputs, the examples, and the number of strips."""
+    run = lambda block, outputs, n, count: own_tile(strips(block, n, count), outputs)
+    return trusted_jit(run, static_argnames=("outputs", "n", "count"))
 
 
-@functools.lru_cache(maxsize=16)  # compiled code is forgotten with its plan
-def compiled_ready(structure: Any, recipe: Recipe) -> Any:
-    """`ready` of tangents that may be traced; `structure` is theirs, without their arrays."""
-    return jax.jit(lambda arrays, x, cot: ready(jax.tree.unflatten(structure, arrays).factors(x, cot), recipe))
+def compiled_ready(tangents: JaxTangents, recipe: Recipe) -> Any:
+    """`ready`, as a function of the arrays of the tangents, examples and cotangents."""
+    structure = jax.tree.structure(tangents)
+    run = lambda arrays, x, cot: ready(jax.tree.unflatten(structure, arrays).factors(x, cot), recipe)
+    return tangents.plan.remembered(("ready", recipe), lambda: trusted_jit(run))
 
 
-@functools.lru_cache(maxsize=16)
-def compiled_whole(structure: Any, recipe: Recipe, outputs: Outputs, n: int, count: int) -> Any:
-    """From tangents that may be traced to the kernel of `n` examples, in that many strips."""
+def compiled_whole(tangents: JaxTangents, recipe: Recipe, outputs: Outputs, n: int, count: int) -> Any:
+    """The kernel of `n` examples in that many strips, as a function of the same."""
+    structure = jax.tree.structure(tangents)
 
     def run(arrays: list[Any], x: Any, cotangents: Any) -> dict[str, jax.Array]:
         parts = jax.tree.unflatten(structure, arrays).factors(x, cotangents)
         return own_tile([ready(strip, recipe) for strip in strips(parts, n, count)], outputs)
 
-    return jax.jit(run)
+    return tangents.plan.remembered(("whole", recipe, outputs, n, count), lambda: trusted_jit(run))
 
 
-def recipe_for(tangents: AbstractTangents, x: Any, job: Job, k: int) -> Recipe:
-    """What to do with the factors of tangents that may be traced, with `k` cotangents at a time."""
-    return _recipe(shapes(tangents), shapes(x), job, k)
-
-
-@functools.lru_cache(maxsize=64)
-def _recipe(tangents: Shapes, x: Shapes, job: Job, k: int) -> Recipe:
+def recipe_for(tangents: JaxTangents, x: Any, job: Job, k: int) -> Recipe:
+    """What to do with the factors of examples such as `x`, with `k` cotangents at a time."""
+    structure = jax.tree.structure(tangents)
     found: list[Recipe] = []
-    run = lambda arrays, *args: found.append(decide(jax.tree.unflatten(tangents.structure, arrays).factors(*args), job))
-    jax.eval_shape(run, *_arguments(tangents, x, Size(1, k)))
-    return found[0]
+    run = lambda arrays, *args: found.append(decide(jax.tree.unflatten(structure, arrays).factors(*args), job))
+
+    def make() -> Recipe:
+        jax.eval_shape(run, *_arguments(tangents, x, Size(1, k)))
+        return found[0]
+
+    return tangents.plan.remembered(("recipe", job, k), make)
 
 
 def estimated(tangents: AbstractTangents, x: Any, job: Job, size: Size) -> Bytes:
     """The bytes of blocks of examples such as `x`."""
-    if tangents.traceable:
-        return _traced(shapes(tangents), shapes(x), job, size)
+    if isinstance(tangents, JaxTangents):
+        return tangents.plan.remembered(("bytes", job, size), lambda: _traced(tangents, x, job, size))
     each, itemsize = size.examples * tangents.example_bytes(x, size.outputs), 8
     return Bytes(each, each, each + 3 * _tile_size(size, job) * itemsize)
 
 
-@functools.lru_cache(maxsize=64)
-def _traced(tangents: Shapes, x: Shapes, job: Job, size: Size) -> Bytes:
-    made = size.examples * tangents.tree().example_bytes(x.tree(), size.outputs)
-    fn = compiled_ready(tangents.structure, _recipe(tangents, x, job, size.outputs))
+def _traced(tangents: JaxTangents, x: Any, job: Job, size: Size) -> Bytes:
+    made = size.examples * tangents.example_bytes(x, size.outputs)
+    fn = compiled_ready(tangents, recipe_for(tangents, x, job, size.outputs))
     found = jax.eval_shape(fn, *_arguments(tangents, x, size))
     kept = bytes_of(found)
     itemsize = max(a.dtype.itemsize for a in jax.tree.leaves(found)) if kept else 4
@@ -89,20 +77,19 @@ def _traced(tangents: Shapes, x: Shapes, job: Job, size: Size) -> Bytes:
 
 def measured(tangents: AbstractTangents, x: Any, job: Job, size: Size, guess: Bytes) -> Bytes:
     """The same from the compiled code, as far as there is any."""
-    if not tangents.traceable:
+    if not isinstance(tangents, JaxTangents):
         return guess
-    recipe, args = recipe_for(tangents, x, job, size.outputs), _arguments(shapes(tangents), shapes(x), size)
-    fn = compiled_ready(jax.tree.structure(tangents), recipe)
+    fn, args = compiled_ready(tangents, recipe_for(tangents, x, job, size.outputs)), _arguments(tangents, x, size)
     blocks = jax.eval_shape(fn, *args)
-    made, met = _peak(fn.lower(*args)), _peak(compiled_tile.lower(blocks, blocks, outputs=job.outputs))
+    made, met = _peak(fn.lower(*args)), _peak(compiled_tile().lower(blocks, blocks, outputs=job.outputs))
     return Bytes(guess.kept, made or guess.made, met or guess.met)
 
 
-def whole_bytes(tangents: AbstractTangents, x: Any, job: Job, size: Size, count: int) -> int:
+def whole_bytes(tangents: JaxTangents, x: Any, job: Job, size: Size, count: int) -> int:
     """Bytes of a kernel that is computed at once, from the compiled code."""
-    recipe, args = recipe_for(tangents, x, job, size.outputs), _arguments(shapes(tangents), shapes(x), size)
-    fn = compiled_whole(jax.tree.structure(tangents), recipe, job.outputs, size.examples, count)
-    return _peak(fn.lower(*args))
+    recipe = recipe_for(tangents, x, job, size.outputs)
+    fn = compiled_whole(tangents, recipe, job.outputs, size.examples, count)
+    return _peak(fn.lower(*_arguments(tangents, x, size)))
 
 
 def _peak(lowered: Any) -> int:
@@ -111,11 +98,12 @@ def _peak(lowered: Any) -> int:
     return 0 if found is None else found.temp_size_in_bytes + found.output_size_in_bytes
 
 
-def _arguments(tangents: Shapes, x: Shapes, size: Size) -> tuple[list[Any], Any, Any]:
-    """What `compiled_ready` takes, without numbers."""
-    outputs = tangents.tree().outputs
-    rows = jax.tree.map(lambda a: jax.ShapeDtypeStruct((size.examples, *a.shape[1:]), a.dtype), x.tree())
-    return list(tangents.avals), rows, jax.ShapeDtypeStruct((size.outputs, outputs), jnp.float32)
+def _arguments(tangents: JaxTangents, x: Any, size: Size) -> tuple[list[Any], Any, Any]:
+    """What `compiled_ready` takes, for a block of that size."""
+    dtype = jax.dtypes.canonicalize_dtype  # of numpy arrays
+    rows = jax.tree.map(lambda a: jax.ShapeDtypeStruct((size.examples, *a.shape[1:]), dtype(a.dtype)), x)
+    cotangents = jax.ShapeDtypeStruct((size.outputs, tangents.outputs), jnp.float32)
+    return jax.tree.leaves(tangents), rows, cotangents
 
 
 def bytes_of(tree: Any) -> int:

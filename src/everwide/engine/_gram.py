@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from .._compile import trusted_jit
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Inputs
 from ._inputs import Rows
 from ._memory import require
@@ -107,7 +108,7 @@ def diagonal(kernel: AbstractKernelFunction, x: Rows) -> Gram:
     return Gram(np.concatenate(nngp).astype(dtype), np.concatenate(ntk).astype(dtype))
 
 
-@jax.jit
+@trusted_jit
 def _diagonal(kernel: AbstractKernelFunction, x: Inputs) -> Block:
     return kernel.diagonal(x)
 

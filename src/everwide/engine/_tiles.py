@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from .._compile import trusted_jit
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Inputs
 from ._inputs import Rows
 
@@ -50,13 +51,13 @@ class Job(eqx.Module):
         return _block_with_itself(self, x1) if x1 is x2 else _block(self, x1, x2)
 
 
-@jax.jit
+@trusted_jit
 def _block(job: Job, x1: Inputs, x2: Inputs) -> tuple[jax.Array, ...]:
     block = job.kernel.block(x1, x2)
     return tuple(getattr(block, field) for field in job.read)
 
 
-@jax.jit
+@trusted_jit
 def _block_with_itself(job: Job, x: Inputs) -> tuple[jax.Array, ...]:
     block = job.kernel.block(x, x)  # the same object, so that the kernel need not care for the diagonal
     return tuple(getattr(block, field) for field in job.read)

@@ -3,12 +3,12 @@
 import importlib.util
 import math
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._compile import trusted_filter_jit
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Covariance, Inputs, Kernel
 from ..layers import AbstractLayer
 from ..layers._base import step
@@ -127,12 +127,12 @@ class Compiled(AbstractHostKernelFunction):
         )
 
 
-@eqx.filter_jit
+@trusted_filter_jit
 def _defined_block(kernel: Infinite, x1: Inputs, x2: Inputs) -> Block:
     return kernel.block(x1, x2)
 
 
-@eqx.filter_jit
+@trusted_filter_jit
 def _defined_diagonal(kernel: Infinite, x: Inputs) -> Block:
     return kernel.diagonal(x)
 
@@ -145,7 +145,7 @@ def _pair(both: np.ndarray, dtype: np.dtype, *, same: bool = False) -> Covarianc
     return Covariance(_array(both[0], dtype), _array(both[1], dtype), same=same)
 
 
-@eqx.filter_jit
+@trusted_filter_jit
 def _finished(tail: AbstractLayer, k: Kernel, wanted: Demand) -> Block:
     """The layers without sites, as XLA runs them."""
     cross = step(tail, k, wanted).cross
