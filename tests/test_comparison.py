@@ -8,10 +8,9 @@ import pytest
 
 import everwide as ew
 from everwide.comparison import compare
-from everwide.comparison._descent import descent
 from everwide.engine import InputError
 from everwide.linearization import linearize
-from everwide.testing import EXACT64, Slope, exact_for
+from everwide.testing import Slope, exact_for
 
 pytestmark = pytest.mark.once
 
@@ -141,18 +140,6 @@ def test_several_outputs_and_the_linear_network_which_is_its_own_limit():
     assert found.curves.gap_infinite.max() < 1e-5
     assert found.finite.shape == found.infinite.shape == (1, 2, 5, 2)
     assert np.isnan(found.slopes()["gap_infinite"].exponent)  # one width has no slope
-
-
-def test_descent_jumps_to_any_step():
-    rng = np.random.default_rng(2)
-    a = rng.normal(size=(6, 4))
-    kernel, cross, residual = a @ a.T, rng.normal(size=(3, 4)) @ a.T, rng.normal(size=(6, 2))  # rank 4: two modes stay
-    flow = descent(kernel, 1.7 / np.linalg.eigvalsh(kernel)[-1])
-    rest, moved = residual.copy(), np.zeros((3, 2))
-    for _ in range(9):
-        moved, rest = moved + flow.rate * cross @ rest, rest - flow.rate * kernel @ rest
-    assert EXACT64.excess(flow.moved(cross, residual, (9,))[0], moved) < 1
-    assert EXACT64.excess(flow.moved(kernel, residual, (0, 9))[:, 0], [np.zeros(2), (residual - rest)[0]]) < 1
 
 
 def test_masks_reach_both_sides():

@@ -7,6 +7,8 @@ from . import engine as engine
 from . import kernels as kernels
 from . import layers as layers
 from . import linearization as linearization
+from . import spectral as spectral
+from . import training as training
 from ._gram import diagonal as diagonal
 from ._gram import gram as gram
 from ._gram import nngp as nngp

@@ -253,7 +253,12 @@ class Block(eqx.Module):
 
 
 class AbstractKernelFunction(eqx.Module):
-    """Where network code ends and numerics begins."""
+    """Where network code ends and numerics begins.
+
+    `pairs`: whether the sites that follow the examples in a `Block` are those of both (all pairs), or shared ones.
+    """
+
+    pairs: eqx.AbstractVar[Pairs]
 
     @abc.abstractmethod
     def block(self, x1: Inputs, x2: Inputs) -> Block:

@@ -143,3 +143,12 @@ def test_sites_that_are_left_follow_the_examples():
     assert (k.ntk == k.ntk.transpose(1, 0, 3, 2)).all()
     np.testing.assert_allclose(k.ntk[:2, 2:], ew.gram(net, x[:2], x[2:]).ntk, rtol=1e-12)
     np.testing.assert_allclose(ew.diagonal(net, x).ntk, k.ntk[np.arange(4), np.arange(4)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("sites", [(4, 5), (3, 3), (4,)])
+@pytest.mark.parametrize("pairs", [ew.Pairs.SAME_SITE, ew.Pairs.ALL_SITES])
+def test_mirror_images_of_tiles_with_sites(sites, pairs):
+    x = np.random.default_rng(0).normal(size=(3, *sites, 2))
+    kernel = ew.Infinite(ew.Serial(ew.Conv((3,) * len(sites)), ew.Relu()), (*sites, 2), pairs=pairs)
+    both, ordered = ew.gram(kernel, x, tile=2), ew.gram(kernel, x, x.copy(), tile=2)
+    np.testing.assert_allclose(both.ntk, ordered.ntk, rtol=1e-6, atol=1e-6 * ordered.ntk.max())

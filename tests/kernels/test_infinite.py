@@ -137,3 +137,13 @@ def test_the_plan_tracks_all_sites_only_below_the_layer_that_needs_them():
     assert tracked[3:6] == [(n, "SAME_SITE", "SAME_SITE") for n in ("Conv", "Relu", "Flatten")]
     assert "all sites" in str(plan)
     assert plan.to_dict()["steps"][0]["tile_bytes"] > 0
+
+
+def test_equal_examples_are_equal_in_float64():
+    # Rounding of the products would part them by its square root: the smallest eigenvalues would be 1e-8, not 0.
+    x = np.random.default_rng(0).normal(size=(20, 50))
+    rows_twice = np.concatenate([x, x])
+    ntk = ew.ntk(ew.Serial(ew.Dense(b_std=0.3), ew.Relu(), ew.Dense(1)), rows_twice)
+    assert np.abs(np.linalg.eigvalsh(ntk)[:20]).max() < 1e-13 * ntk.max()
+    near = ew.ntk(ew.Serial(ew.Dense(b_std=0.3), ew.Relu(), ew.Dense(1)), np.concatenate([x, x * (1 + 1e-6)]))
+    assert np.abs(np.diagonal(near, 20) - np.diagonal(near)[:20]).min() > 0

@@ -71,9 +71,9 @@ def compare(
     for done, width in enumerate(sizes, start=1):
         limit = limit_of(problem, width, rate) if shared is None else shared
         trainer = Trainer(net, data, targets, test, width, law)
-        trained = train(trainer, keys, jnp.asarray(limit.flow.rate, targets.dtype), lengths)
+        trained = train(trainer, keys, jnp.asarray(limit.rate, targets.dtype), lengths)
         found.append(measure(problem, limit, trained))
-        rates.append(limit.flow.rate)
+        rates.append(limit.rate)
         if progress is not None:
             progress(Progress(done, len(sizes), time.perf_counter() - begin))
     curves = Curves(*(np.stack(values) for values in zip(*(one.curves for one in found), strict=True)))

@@ -7,7 +7,7 @@ import numpy as np
 from .._gram import ntk
 from ..engine import InputError
 from ..signal import Parametrization
-from ._descent import Descent, descent
+from ..spectral import GradientDescent, Spectrum
 from ._finite import Trained
 from ._problem import Problem, on_host
 from ._result import Curves
@@ -16,7 +16,8 @@ from ._result import Curves
 class Limit(NamedTuple):
     """How the infinitely wide network learns, and its kernels of training and test with training examples."""
 
-    flow: Descent
+    spectrum: Spectrum
+    rate: float
     kernel: np.ndarray
     test_kernel: np.ndarray
 
@@ -35,10 +36,11 @@ def limit_of(problem: Problem, width: int, rate: float | None) -> Limit:
     fixed = width if law is Parametrization.STANDARD else None
     kernel = ntk(problem.net, x, parametrization=law, width=fixed)
     cross = ntk(problem.net, on_host(problem.x_test), x, parametrization=law, width=fixed)
-    largest = float(np.linalg.eigvalsh(kernel)[-1])
+    spectrum = Spectrum.of(kernel, what="The tangent kernel of x")
+    largest = float(spectrum.values[-1])
     if rate is None and largest <= 0:
         raise InputError("The tangent kernel of x is zero: all layers are frozen, or all inputs are. Pass rate=.")
-    return Limit(descent(kernel, 1 / largest if rate is None else float(rate)), kernel, cross)
+    return Limit(spectrum, 1 / largest if rate is None else float(rate), kernel, cross)
 
 
 def measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
@@ -50,9 +52,10 @@ def measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
 def _measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
     train, test = (np.asarray(values, np.float64) for values in (trained.train, trained.test))
     residual = problem.y - train[:, 0]  # (seeds, n, outputs)
-    at_limit = lambda cross: np.stack([limit.flow.moved(cross, r, problem.steps) for r in residual])
+    steps = GradientDescent(limit.rate, problem.steps, normalization="sum")
+    at_limit = lambda cross: np.stack([cross @ limit.spectrum.apply(steps, r) for r in residual])
     linear = [
-        descent(kernel, limit.flow.rate).moved(np.concatenate([kernel, cross]), r.reshape(-1, 1), problem.steps)
+        np.concatenate([kernel, cross]) @ Spectrum.of(kernel).apply(steps, r.reshape(-1, 1))
         for kernel, cross, r in zip(np.asarray(trained.kernel), np.asarray(trained.test_kernel), residual, strict=True)
     ]
     split = train[0, 0].size

@@ -76,6 +76,10 @@ class Sampled(AbstractKernelFunction):
     def diagonal(self, x: Inputs) -> Block:
         return self._mean(lambda network: network.diagonal(x))
 
+    @property
+    def pairs(self) -> Pairs:
+        return self.ensemble.pairs
+
     def site_shape(self) -> tuple[int, ...]:
         return self.ensemble.typical().site_shape()
 

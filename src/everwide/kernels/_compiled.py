@@ -3,6 +3,7 @@
 import importlib.util
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ from .._compile import trusted_filter_jit
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Covariance, Inputs, Kernel
 from ..layers import AbstractLayer
 from ..layers._base import step
-from ..signal import Demand
+from ..signal import Demand, Pairs
 from ._compiled_plan import pairs_of_sites
 from ._infinite import Infinite
 from ._trunk import Match, match
@@ -58,6 +59,10 @@ class Compiled(AbstractHostKernelFunction):
     """
 
     infinite: Infinite
+    pairs: Pairs = eqx.field(static=True)
+
+    def __init__(self, infinite: Infinite):
+        self.infinite, self.pairs = infinite, infinite.pairs
 
     def block(self, x1: Inputs, x2: Inputs) -> Block:
         found = self._match(x1, x2)

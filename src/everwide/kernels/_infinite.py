@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,8 +20,21 @@ from ._plan import Step, peak_bytes, walk
 
 # Below this complement of the correlation, float32 products lose the angle (its error is eps / angle).
 _NEARLY_PARALLEL = 1e-2
+_EQUAL = 32 * float(np.finfo(np.float64).eps)  # examples whose squared distance is below this part of their norms
 _LARGEST_TILE = 512
 _WORKSPACE = 48 << 20  # bytes of temporaries in a tile: larger ones fall out of the caches
+
+
+class _Static(NamedTuple):
+    """The sites of the output, what is read of it, and the plan of the layers."""
+
+    sites: tuple[int, ...]
+    wanted: Demand
+    steps: tuple[Step, ...]
+
+
+_known: dict[Any, _Static] = {}
+_MOST_KNOWN = 64
 
 
 class Infinite(AbstractKernelFunction):
@@ -70,7 +84,7 @@ class Infinite(AbstractKernelFunction):
     @property
     def wanted(self) -> Demand:
         """What is read of the network's output."""
-        return Demand(self.pairs if self.output().sites else Pairs.SAME_SITE, Pairs.NONE)
+        return self._static().wanted
 
     def block(self, x1: Inputs, x2: Inputs) -> Block:
         demand = self.net.demand(self.wanted)
@@ -90,19 +104,28 @@ class Infinite(AbstractKernelFunction):
         return self._read(step(self.net, k, self.wanted))
 
     def site_shape(self) -> tuple[int, ...]:
-        return self.output().sites * (2 if self.pairs is Pairs.ALL_SITES else 1)
+        return self._static().sites * (2 if self.pairs is Pairs.ALL_SITES else 1)
 
     def examples_per_tile(self, itemsize: int) -> int:
-        size, steps = _LARGEST_TILE, self._steps()
+        size, steps = _LARGEST_TILE, self._static().steps
         while size > 1 and peak_bytes(steps, size, size, itemsize) > _WORKSPACE:
             size //= 2
         return size
 
     def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
-        return peak_bytes(self._steps(), n1, n2, itemsize)
+        return peak_bytes(self._static().steps, n1, n2, itemsize)
 
-    def _steps(self) -> list[Step]:
-        return list(walk(self.net, self._input(), self.wanted))
+    def _static(self) -> "_Static":
+        """What is known before any array exists, remembered: without it, small matrices would wait for little else."""
+        leaves, structure = jax.tree.flatten(self)
+        key = structure, tuple(np.shape(leaf) for leaf in leaves)
+        if key not in _known:
+            while len(_known) >= _MOST_KNOWN:
+                _known.pop(next(iter(_known)))
+            sites = self.output().sites
+            wanted = Demand(self.pairs if sites else Pairs.SAME_SITE, Pairs.NONE)
+            _known[key] = _Static(sites, wanted, tuple(walk(self.net, self._input(), wanted)))
+        return _known[key]
 
     def _kernel(self, cross: Covariance, own1, own2, first, second) -> Kernel:
         (x1, place1), (x2, place2) = first, second
@@ -201,6 +224,9 @@ def _cross_without_sites(x1: Array, x2: Array) -> Covariance:
         exact = lambda: (_product(_widened(x1), _widened(x2)) - _widened(cov)).astype(cov.dtype)
         rest = 2 * lax.cond(jnp.any(parallel), exact, lambda: jnp.zeros_like(cov))
         minus, plus = minus + (low - rest), plus + (low + rest)
+    elif cov.dtype == np.float64:  # rounding would part equal examples by its square root
+        rounding = _EQUAL * (high1 + high2)
+        minus, plus = (jnp.where(apart < rounding, 0, apart) for apart in (minus, plus))
     limits = (clamp(apart, 0.0, jnp.inf) for apart in (minus, plus))
     return Covariance(cov, jnp.zeros_like(cov), *limits, pairs=Pairs.SAME_SITE)
 

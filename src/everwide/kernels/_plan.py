@@ -1,7 +1,7 @@
 """The static plan of a network: shapes, tracked pairs and bytes, layer by layer, before anything runs."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..layers import AbstractLayer, Repeat, Serial
@@ -55,7 +55,7 @@ def walk(layer: AbstractLayer, signal: Signal, wanted: Demand, depth: int = 0) -
             yield from walk(branch, signal.at(i), wanted, depth + 1)
 
 
-def peak_bytes(steps: list[Step], n1: int, n2: int, itemsize: int) -> int:
+def peak_bytes(steps: Sequence[Step], n1: int, n2: int, itemsize: int) -> int:
     """Bytes of temporaries of a tile, at the most: branches that wait hold their part."""
     largest = max((s.tile_bytes(n1, n2, itemsize) for s in steps), default=0)
     deepest = max((s.depth for s in steps), default=0)

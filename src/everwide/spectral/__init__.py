@@ -1,0 +1,14 @@
+"""Functions of a kernel matrix: what has been learned, mode by mode."""
+
+from ._filters import AbstractFilter as AbstractFilter
+from ._filters import GradientDescent as GradientDescent
+from ._filters import GradientFlow as GradientFlow
+from ._filters import Normalization as Normalization
+from ._filters import Ridge as Ridge
+from ._momentum import Momentum as Momentum
+from ._momentum import MomentumFlow as MomentumFlow
+from ._solve import Factor as Factor
+from ._solve import factorize as factorize
+from ._spectrum import KernelError as KernelError
+from ._spectrum import Spectrum as Spectrum
+from ._spectrum import checked_kernel as checked_kernel

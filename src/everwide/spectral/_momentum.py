@@ -1,0 +1,127 @@
+"""Gradient descent with momentum on the squared loss, step by step and in continuous time."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from ._filters import AbstractFilter, Normalization, positive, times, whole
+
+_SERIES = 18  # terms of a power series with arguments below 1
+
+
+class Momentum(AbstractFilter):
+    """Heavy ball: `f(t+1) = f(t) - rate K (f - y) + beta (f(t) - f(t-1))`, from rest, after `steps` steps.
+
+    The step of `optax.sgd(rate, momentum=beta)` and of PyTorch's SGD.
+
+    >>> import everwide.spectral as sp, numpy as np
+    >>> sp.Momentum(0.5, 0.9, [1, 2], normalization="sum")(np.array([1.0]))
+    array([[0.5],
+           [1.2]])
+    """
+
+    rate: float
+    beta: float
+    steps: Float[np.ndarray, "*times"]
+    normalization: Normalization = eqx.field(static=True)
+
+    def __init__(self, rate: float, beta: float, steps: Any, *, normalization: Normalization | str = "mean"):
+        self.rate, self.beta = positive("Momentum", "rate", rate), fraction("Momentum", "beta", beta)
+        self.steps = whole(times("Momentum", "steps", steps))
+        self.normalization = Normalization(normalization)
+
+    def __call__(self, values: Float[np.ndarray, " n"], rows: int | None = None) -> Float[np.ndarray, "*times n"]:
+        # With f - f0 = lam g r, the step is affine in g: g(t+1) = (1 + beta - rate lam) g(t) - beta g(t-1) + rate.
+        rate = self.rate / self.normalization.divisor(rows or len(values))
+        step = np.zeros((len(values), 3, 3))
+        step[:, 0, 0], step[:, 0, 1], step[:, 0, 2] = 1 + self.beta - rate * values, -self.beta, rate
+        step[:, 1, 0] = step[:, 2, 2] = 1
+        found = [powers[..., 0, 2] for powers in _powers(step, self.steps.ravel())]
+        return np.reshape(found, (*self.steps.shape, len(values)))
+
+
+class MomentumFlow(AbstractFilter):
+    """Momentum in continuous time: `f'' + (1 - beta) / sqrt(rate) f' = -K (f - y)`, from rest, at `sqrt(rate) time`.
+
+    The limit of `Momentum` for small rates; `time` counts its steps. (The dynamics of `neural_tangents.predict`.)
+
+    >>> import everwide.spectral as sp, numpy as np
+    >>> sp.MomentumFlow(0.01, 0.9, [0.0, 5.0, np.inf], normalization="sum")(np.array([2.0]))
+    array([[0.        ],
+           [0.10231499],
+           [0.5       ]])
+    """
+
+    rate: float
+    beta: float
+    time: Float[np.ndarray, "*times"]
+    normalization: Normalization = eqx.field(static=True)
+
+    def __init__(self, rate: float, beta: float, time: Any, *, normalization: Normalization | str = "mean"):
+        self.rate, self.beta = positive("MomentumFlow", "rate", rate), fraction("MomentumFlow", "beta", beta)
+        self.time = times("MomentumFlow", "time", time)
+        self.normalization = Normalization(normalization)
+
+    def __call__(self, values: Float[np.ndarray, " n"], rows: int | None = None) -> Float[np.ndarray, "*times n"]:
+        lam = values / self.normalization.divisor(rows or len(values))
+        friction = (1 - self.beta) / np.sqrt(self.rate)
+        time = np.sqrt(self.rate) * self.time[..., None]
+        at_end = np.divide(1.0, lam, out=np.full_like(lam, np.inf), where=lam > 0)
+        finite = _oscillated(lam, friction, np.where(np.isinf(time), 0, time))
+        return np.where(np.isinf(time), at_end, finite) / self.normalization.divisor(rows or len(values))
+
+
+def fraction(name: str, argument: str, value: float) -> float:
+    """A number from 0 to below 1."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{name}({argument}={value!r}): expected a number from 0 to below 1.")
+    return float(value)
+
+
+def _powers(matrix: np.ndarray, exponents: np.ndarray) -> list[np.ndarray]:
+    """The matrices to each power, by squaring."""
+    found = [np.broadcast_to(np.eye(matrix.shape[-1]), matrix.shape) for _ in exponents]
+    remaining = exponents.astype(np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        while (remaining > 0).any():
+            found = [f @ matrix if odd else f for f, odd in zip(found, remaining % 2, strict=True)]
+            matrix, remaining = matrix @ matrix, remaining // 2
+    return found
+
+
+def _oscillated(lam: np.ndarray, friction: float, time: np.ndarray) -> np.ndarray:
+    """`u` at `time` from `u'' + friction u' + lam u = 1` at rest in 0: `(1 - e) / lam`, without that subtraction."""
+    c = np.broadcast_to(friction * time / 2, np.broadcast_shapes(time.shape, lam.shape))
+    square = lam * time**2
+    d = np.sqrt(c.astype(complex) ** 2 - square)  # roots are c - d and c + d, over the time
+    far, small = np.abs(d) > 0.5, (np.abs(d) <= 0.5) & (c <= 0.5)
+    apart = (_decayed(_first_root(c, d, square)) - _decayed(c + d)) / np.where(far, 2 * d, 1)
+    sinhc = np.where(np.abs(d) < 1e-4, 1 + d**2 / 6, np.sinh(np.where(far, 0, d)) / np.where(np.abs(d) < 1e-4, 1, d))
+    close = (1 - np.exp(-c) * (np.cosh(np.where(far, 0, d)) + c * sinhc)) / np.where(small | far, 1, square)
+    found = np.where(far, np.real(apart), np.where(small, _series(c, square), np.real(close)))
+    return time**2 * found
+
+
+def _first_root(c: np.ndarray, d: np.ndarray, square: np.ndarray) -> np.ndarray:
+    """`c - d`, as the quotient of the product of both roots and the other one."""
+    other = c + d
+    return np.where(np.real(d) > 0, square / np.where(other == 0, 1, other), c - d)
+
+
+def _decayed(x: np.ndarray) -> np.ndarray:
+    """`(1 - e^-x) / x`."""
+    zero = np.abs(x) < np.finfo(np.float64).tiny
+    return np.where(zero, 1, -np.expm1(-x) / np.where(zero, 1, x))
+
+
+def _series(c: np.ndarray, square: np.ndarray) -> np.ndarray:
+    """`sum_k (-1)^(k+1) h_k / (k + 1)!`, where `h_k` is the divided difference of `x^k` at both roots."""
+    before, h, factor = np.zeros_like(c), np.ones_like(c), 0.5
+    found = np.zeros_like(c)
+    for k in range(1, _SERIES):
+        found = found + factor * h
+        before, h = h, 2 * c * h - square * before
+        factor = -factor / (k + 2)
+    return found

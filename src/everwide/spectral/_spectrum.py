@@ -1,0 +1,104 @@
+"""The eigendecomposition of a kernel matrix, checked, on the host, in float64."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+import scipy.linalg
+from jaxtyping import Bool, Float
+
+from ._filters import AbstractFilter
+
+_ROUNDING = 1e3  # units of rounding that an honest kernel may be off
+
+
+class KernelError(ValueError):
+    """A matrix that is no kernel: not square, not finite, not symmetric, or not positive semidefinite.
+
+    >>> import everwide.spectral as sp, numpy as np
+    >>> sp.Spectrum.of(np.diag([1.0, -0.5]))
+    Traceback (most recent call last):
+        ...
+    everwide.spectral._spectrum.KernelError: The kernel is not positive semidefinite: its smallest eigenvalue is -0.5, \
+the largest 1. Was it computed in float32, or is it a difference of kernels? Add a ridge of at least 0.5.
+    """
+
+
+class Spectrum(eqx.Module):
+    """A kernel matrix `(n, n)` as eigenvalues, ascending, and eigenvectors, in its columns. Make it with `of`.
+
+    Directions whose eigenvalues are zero up to rounding cannot be learned: filters leave them alone.
+
+    >>> import everwide.spectral as sp, numpy as np
+    >>> spectrum = sp.Spectrum.of(np.diag([2.0, 1.0, 0.0]))
+    >>> spectrum.rank
+    2
+    """
+
+    values: Float[np.ndarray, " n"]
+    vectors: Float[np.ndarray, "n n"]
+    rank: int = eqx.field(static=True)  # directions that can be learned
+
+    @classmethod
+    def of(cls, kernel: Any, *, what: str = "The kernel") -> "Spectrum":
+        """Decompose a symmetric positive semidefinite matrix; `what` names it in errors."""
+        matrix = checked_kernel(kernel, what)
+        eps = _precision(kernel)
+        values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False, overwrite_a=True)
+        noise = len(values) * eps * max(float(np.abs(values).max()), np.finfo(np.float64).tiny)
+        if values[0] < -_ROUNDING * noise:
+            raise KernelError(
+                f"{what} is not positive semidefinite: its smallest eigenvalue is {values[0]:.3g}, the largest "
+                f"{values[-1]:.3g}. Was it computed in float32, or is it a difference of kernels? "
+                f"Add a ridge of at least {-values[0]:.2g}."
+            )
+        return cls(values, vectors, int(np.sum(values > noise)))
+
+    @property
+    def learnable(self) -> Bool[np.ndarray, " n"]:
+        """Which directions can be learned."""
+        return np.arange(len(self.values)) >= len(self.values) - self.rank
+
+    def response(self, filter: AbstractFilter, rows: int | None = None) -> Float[np.ndarray, "*times n"]:
+        """The filter at every eigenvalue, 0 where nothing can be learned; `rows` where one has several eigenvalues."""
+        return np.where(self.learnable, filter(np.maximum(self.values, 0), rows), 0)
+
+    def modes(self, b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        """Columns in the basis of the eigenvectors."""
+        return self.vectors.T @ b
+
+    def apply(
+        self, filter: AbstractFilter, b: Float[np.ndarray, "n k"], rows: int | None = None
+    ) -> Float[np.ndarray, "*times n k"]:
+        """`g(K) b`: the coefficients by which training has moved after the time of the filter.
+
+        >>> import everwide.spectral as sp, numpy as np
+        >>> sp.Spectrum.of(np.diag([2.0, 4.0])).apply(sp.Ridge(0.0), np.ones((2, 1))).ravel()
+        array([0.5 , 0.25])
+        """
+        return self.vectors @ (self.response(filter, rows)[..., None] * self.modes(b))
+
+
+def checked_kernel(kernel: Any, what: str = "The kernel") -> Float[np.ndarray, "n n"]:
+    """A symmetric float64 copy, or a `KernelError`."""
+    matrix = np.array(kernel, np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
+        raise KernelError(f"{what} has shape {matrix.shape}, expected (n, n): training rows with themselves.")
+    if not np.isfinite(matrix).all():
+        row, column = np.argwhere(~np.isfinite(matrix))[0]
+        raise KernelError(f"{what} holds {matrix[row, column]} at ({row}, {column}). Compute it from finite data.")
+    size = float(np.abs(matrix).max())
+    off = np.abs(matrix - matrix.T)
+    if off.max() > _ROUNDING * _precision(kernel) * size:
+        row, column = np.unravel_index(np.argmax(off), off.shape)
+        raise KernelError(
+            f"{what} is not symmetric: ({row}, {column}) holds {matrix[row, column]:.6g} and ({column}, {row}) "
+            f"{matrix[column, row]:.6g}. Pass the kernel of the training rows with themselves."
+        )
+    return (matrix + matrix.T) / 2
+
+
+def _precision(kernel: Any) -> float:
+    """The unit of rounding of the numbers as they came."""
+    dtype = np.asarray(kernel).dtype
+    return float(np.finfo(dtype).eps) if np.issubdtype(dtype, np.floating) else float(np.finfo(np.float64).eps)

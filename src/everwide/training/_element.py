@@ -1,0 +1,57 @@
+"""Functions as vectors: kernels at the training rows, and the initial function."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Factor = float | Float[Array, ""] | Float[Array, " k"]
+
+
+class Element(NamedTuple):
+    """The function `K(x, X) coefficients + start * f0(x)`, a column for each output.
+
+    Sums and multiples of such functions are again such functions: parameters, gradients and momenta of an infinitely
+    wide network all are. `values` are `K coefficients` at the training rows, carried along because they are needed at
+    every step, and cost no more than one product with the rows of a batch to keep.
+    """
+
+    coefficients: Float[Array, "n k"]
+    values: Float[Array, "n k"]
+    start: Float[Array, " k"]
+
+    def times(self, factor: Factor) -> "Element":
+        """A multiple, the same for all outputs or one for each."""
+        return Element(self.coefficients * factor, self.values * factor, self.start * factor)
+
+    def plus(self, other: "Element", factor: Factor = 1.0) -> "Element":
+        """The sum with a multiple of another."""
+        return Element(
+            self.coefficients + other.coefficients * factor,
+            self.values + other.values * factor,
+            self.start + other.start * factor,
+        )
+
+
+class Start(eqx.Module):
+    """The initial function: its values at the training rows, and its squared norm for each output."""
+
+    values: Float[Array, "n k"]
+    power: Float[Array, " k"]
+
+    def outputs(self, element: Element) -> Float[Array, "n k"]:
+        """The element at the training rows."""
+        return element.values + element.start * self.values
+
+    def squared_norm(self, element: Element) -> Float[Array, " k"]:
+        """For each output: of a gradient, what ADAM* averages over an infinite width."""
+        own = jnp.sum(element.coefficients * element.values, 0)
+        mixed = jnp.sum(element.coefficients * self.values, 0)
+        return own + 2 * element.start * mixed + element.start**2 * self.power
+
+
+def zero_like(start: Start) -> Element:
+    """The function that is 0."""
+    zeros = jnp.zeros_like(start.values)
+    return Element(zeros, zeros, jnp.zeros_like(start.power))

@@ -1,0 +1,122 @@
+"""The evidence for an architecture: how likely the targets are, and the scales that make them most likely."""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array, Float
+
+from ..engine._inputs import as_rows
+from ..kernel import Inputs
+from ..kernels import Infinite
+from ..layers import AbstractLayer
+from ._losses import real_targets
+
+
+def log_marginal_likelihood(
+    net: AbstractLayer,
+    x: Float[Array, "n ..."],
+    y: Float[Array, "n k"],
+    noise: float | Float[Array, ""] | Float[Array, " n"],
+    *,
+    kernel: str = "nngp",
+) -> Float[Array, ""]:
+    """The log likelihood of targets under the process of an infinitely wide network, as a pure JAX function.
+
+    `jax.grad` applies in every number of the network (`w_std`, `b_std`, ...), in `noise`, and in the data. Float64 is
+    advised: `jax.enable_x64(True)`. `fit_evidence` maximizes it.
+
+    >>> import everwide as ew, everwide.training as tr, jax, jax.numpy as jnp
+    >>> x = jnp.linspace(-1.0, 1.0, 5)[:, None]
+    >>> evidence = lambda w: tr.log_marginal_likelihood(
+    ...     ew.Serial(ew.Dense(w_std=w, b_std=1.0), ew.Erf(), ew.Dense(1)), x, x, 0.1)
+    >>> bool(jnp.isfinite(jax.grad(evidence)(1.5)))
+    True
+    """
+    if kernel not in ("nngp", "ntk"):
+        raise ValueError(f"kernel={kernel!r}: expected 'nngp' or 'ntk'.")
+    inputs = Inputs(x)
+    matrix = getattr(Infinite(net, x.shape[1:]).block(inputs, inputs), kernel)
+    targets = y[:, None] if y.ndim == 1 else y
+    variances = jnp.broadcast_to(jnp.asarray(noise, matrix.dtype), (len(x),))
+    lower = jnp.linalg.cholesky(matrix + jnp.diag(variances))
+    white = jax.scipy.linalg.solve_triangular(lower, targets.astype(matrix.dtype), lower=True)
+    n, k = targets.shape
+    logdet = 2 * jnp.sum(jnp.log(jnp.diagonal(lower)))
+    return -0.5 * (jnp.sum(white**2) + k * logdet + n * k * math.log(2 * math.pi))
+
+
+class Evidence(NamedTuple):
+    """Fitted scales: the network, the noise, the log marginal likelihood before and after, and how the search ended.
+
+    >>> import everwide.training as tr
+    >>> tr.Evidence._fields
+    ('net', 'noise', 'before', 'after', 'message')
+    """
+
+    net: AbstractLayer
+    noise: float
+    before: float
+    after: float
+    message: str
+
+
+def fit_evidence(
+    net: AbstractLayer, x: Any, y: Any, *, noise: float = 0.1, kernel: str = "nngp", steps: int = 100
+) -> Evidence:
+    """Choose every scale of a network (`w_std`, `b_std`, ...) and the noise so that the targets become most likely.
+
+    Scales stay positive, those that are 0 stay 0. A local search (L-BFGS on logarithms, float64) of at most `steps`
+    steps from the given values; memory and time are those of kernels of all rows at once, so use a few thousand rows.
+
+    >>> import everwide as ew, everwide.training as tr, numpy as np
+    >>> x = np.linspace(-2, 2, 15)[:, None]
+    >>> net = ew.Serial(ew.Dense(w_std=1.0, b_std=1.0), ew.Erf(), ew.Dense(1))
+    >>> found = tr.fit_evidence(net, x, np.sin(2 * x), noise=0.5)
+    >>> found.after > found.before
+    True
+    """
+    rows, targets = as_rows(x), real_targets(y)[0].astype(np.float64)
+    if len(rows) != len(targets):
+        raise ValueError(f"x has {len(rows)} rows and y {len(targets)}: they must agree.")
+    if rows.mask is not None or rows.graph is not None:
+        raise ValueError("fit_evidence takes plain arrays: no masks, no graphs.")
+    if not 0 < noise < math.inf:
+        raise ValueError(f"noise={noise!r}: expected a variance above 0 to begin with.")
+    scales, rest = eqx.partition(net, _is_scale)
+    leaves, structure = jax.tree.flatten(scales)
+    begin = np.log(np.array([*map(float, leaves), noise]))
+    with jax.enable_x64(True):
+        data = jnp.asarray(rows.x, jnp.float64), jnp.asarray(targets)
+
+        def negative(logs: Array) -> Array:
+            numbers = jnp.exp(logs)
+            built = eqx.combine(jax.tree.unflatten(structure, list(numbers[:-1])), rest)
+            return -log_marginal_likelihood(built, *data, numbers[-1], kernel=kernel)
+
+        fun = jax.jit(jax.value_and_grad(negative))
+        found = scipy.optimize.minimize(
+            lambda v: tuple(np.asarray(a, np.float64) for a in fun(jnp.asarray(v))),
+            begin,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(b - 12, b + 12) for b in begin],
+            options={"maxiter": steps},
+        )
+        before = -float(fun(jnp.asarray(begin))[0])
+    if not np.isfinite(found.fun):
+        raise ValueError("The likelihood is not finite. Begin with more noise, and with moderate scales.")
+    numbers = np.exp(found.x)
+    fitted = eqx.combine(jax.tree.unflatten(structure, [float(v) for v in numbers[:-1]]), rest)
+    return Evidence(fitted, float(numbers[-1]), before, -float(found.fun), str(found.message))
+
+
+def _is_scale(leaf: Any) -> bool:
+    """A positive number: something that may be scaled."""
+    if isinstance(leaf, bool | int) or not isinstance(leaf, float | np.floating | np.ndarray | Array):
+        return False
+    return np.ndim(leaf) == 0 and float(leaf) > 0

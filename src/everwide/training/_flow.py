@@ -1,0 +1,193 @@
+"""Gradient flow of any loss, in continuous time."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..spectral import Normalization
+from ._kernels import AbstractTrainKernel, as_kernel
+from ._losses import AbstractLoss, Loss, as_loss
+
+
+class Flow(NamedTuple):
+    """Outputs along gradient flow: `f(x) = f0(x) + K(x, X) coefficients` at each of the `times`.
+
+    - `coefficients`, `outputs`: `(times, n, k)`; `loss`: `(times,)`, the mean over the training rows.
+    - `stopped`: the time at which the loss fell below `until`, or `None`. Later times repeat that state.
+
+    >>> import everwide.training as tr, numpy as np
+    >>> found = tr.kernel_flow(np.eye(2), [1.0, 3.0], [0.0, 1.0], loss=tr.mse, normalization="sum")
+    >>> found.predict(np.array([[1.0, 0.0]]))[1].round(6)
+    array([[0.632121]])
+    """
+
+    times: Float[np.ndarray, " times"]
+    coefficients: Float[np.ndarray, "times n k"]
+    outputs: Float[np.ndarray, "times n k"]
+    loss: Float[np.ndarray, " times"]
+    stopped: float | None
+
+    def predict(self, k_test_train: Any, f0: Any = None) -> np.ndarray:
+        """Outputs `(times, m, k)` at other rows."""
+        cross, n = np.asarray(k_test_train), self.coefficients.shape[1]
+        if cross.ndim not in (2, 4) or cross.shape[1] != n:
+            raise ValueError(f"k_test_train has shape {cross.shape}, expected (m, {n}): test rows with training rows.")
+        moved = cross @ self.coefficients if cross.ndim == 2 else np.einsum("mnij,tnj->tmi", cross, self.coefficients)
+        return moved if f0 is None else np.reshape(f0, moved.shape[1:]) + moved
+
+
+class FlowError(RuntimeError):
+    """The solver gave up before the last time.
+
+    >>> import everwide.training as tr
+    >>> issubclass(tr.FlowError, RuntimeError)
+    True
+    """
+
+
+def kernel_flow(
+    kernel: Any,
+    y: Any,
+    times: Any,
+    *,
+    loss: Loss,
+    f0: Any = None,
+    rate: float = 1.0,
+    momentum: float | None = None,
+    normalization: Normalization | str = Normalization.MEAN,
+    outputs: int | None = None,
+    until: float | None = None,
+    rtol: float = 1e-8,
+    atol: float = 1e-10,
+    max_steps: int = 100_000,
+) -> Flow:
+    """Train by gradient flow `df/dt = -rate K grad L(f)`, with any loss, by an adaptive solver in float64.
+
+    - `kernel`, `y`, `loss`, `f0`, `normalization`, `outputs`: as in `train`.
+    - `times`: ascending, from 0. With `rate=1` they are times of the flow; otherwise steps of that rate.
+    - `momentum`: `f'' + (1 - momentum) / sqrt(rate) f' = -K grad L`, at `sqrt(rate) * times`: momentum for small rates.
+    - `until`: stop where the mean loss over the rows falls below this.
+    - `rtol`, `atol`: tolerances of the solver. Needs the extra `train` (diffrax).
+
+    On the squared loss `Regression` has the closed form.
+
+    >>> import everwide.training as tr, numpy as np
+    >>> found = tr.kernel_flow(np.eye(2), [0, 1], [0.0, 10.0, 100.0], loss=tr.softmax_cross_entropy, until=0.2)
+    >>> found.loss.round(4), round(found.stopped, 2)
+    (array([0.6931, 0.2   , 0.2   ]), 5.02)
+    """
+    found, law = as_kernel(kernel), as_loss(loss)
+    moments = _times(times)
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda a: np.asarray(a, np.float64) if _is_float(a) else a, found)
+        problem = _problem(wide, y, law, f0, outputs, Normalization(normalization), rate, momentum)
+        return _solve(problem, moments, until, rtol, atol, max_steps)
+
+
+class Problem(eqx.Module):
+    """The right-hand side, in coefficients: `a` without momentum, `(a, b)` with it."""
+
+    kernel: AbstractTrainKernel
+    y: Array
+    f0: Float[Array, "n k"]
+    loss: AbstractLoss
+    normalization: Normalization = eqx.field(static=True)
+    rate: float = eqx.field(static=True)
+    friction: float | None = eqx.field(static=True)
+
+    def outputs(self, a: Array) -> Array:
+        """At the training rows."""
+        return self.f0 + self.kernel.whole(a)
+
+    def mean_loss(self, a: Array) -> Array:
+        """Over the training rows."""
+        return jnp.mean(jax.vmap(self.loss)(self.outputs(a), self.y))
+
+    def slope(self, t: Any, state: Any, args: Any) -> Any:
+        """The derivative of the state in time."""
+        a = state if self.friction is None else state[0]
+        force = -jax.vmap(jax.grad(self.loss))(self.outputs(a), self.y) / self.normalization.divisor(len(self.f0))
+        return force if self.friction is None else (state[1], force - self.friction * state[1])
+
+    @property
+    def unit(self) -> float:
+        """The time of the equation for each unit of the time that was asked for."""
+        return self.rate if self.friction is None else self.rate**0.5
+
+
+def _problem(kernel, y, loss: AbstractLoss, f0, outputs, normalization, rate, momentum) -> Problem:
+    if not 0 < rate < float("inf"):
+        raise ValueError(f"kernel_flow(rate={rate!r}): expected a number above 0.")
+    if momentum is not None and not 0 <= momentum < 1:
+        raise ValueError(f"kernel_flow(momentum={momentum!r}): expected a number from 0 to below 1, or None.")
+    given = None if f0 is None else np.asarray(f0, np.float64)
+    if outputs is None and given is not None and given.ndim == 2:
+        outputs = given.shape[1]
+    targets, k = loss.targets(y, outputs)
+    if len(targets) != kernel.rows:
+        raise ValueError(f"y has {len(targets)} rows and the kernel {kernel.rows}: they must agree.")
+    first = np.zeros((kernel.rows, k)) if given is None else given.reshape(kernel.rows, k)
+    exact = targets if np.issubdtype(targets.dtype, np.integer) else targets.astype(np.float64)
+    friction = None if momentum is None else (1 - momentum) / rate**0.5
+    return Problem(kernel, jnp.asarray(exact), jnp.asarray(first), loss, normalization, float(rate), friction)
+
+
+def _solve(problem: Problem, times: np.ndarray, until: float | None, rtol, atol, max_steps) -> Flow:
+    try:
+        import diffrax
+        import optimistix
+    except ImportError as fault:
+        raise ImportError("kernel_flow needs diffrax: pip install 'everwide[train]'.") from fault
+    zero = jnp.zeros_like(problem.f0)
+    begin = zero if problem.friction is None else (zero, zero)
+    scaled = times * problem.unit
+    coefficient = lambda state: state if problem.friction is None else state[0]
+    event = None
+    if until is not None:
+        gap = lambda t, y, args, **_: problem.mean_loss(coefficient(y)) - until  # diffrax names the arguments
+        event = diffrax.Event(gap, optimistix.Newton(1e-6, 1e-9))
+    last = max(float(scaled[-1]), np.finfo(np.float64).tiny)
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(problem.slope),
+        diffrax.Dopri8(),
+        0.0,
+        last,
+        None,
+        begin,
+        saveat=diffrax.SaveAt(
+            subs=[diffrax.SubSaveAt(ts=jnp.asarray(np.minimum(scaled, last))), diffrax.SubSaveAt(t1=True)]
+        ),
+        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        max_steps=max_steps,
+        event=event,
+        throw=False,
+    )
+    ended = solution.result == diffrax.RESULTS.event_occurred
+    if not (bool(ended) or bool(solution.result == diffrax.RESULTS.successful)):
+        raise FlowError(
+            f"The solver took {max_steps} steps without reaching the time {times[-1]:g}, or failed: the problem is "
+            "stiff. Ask for earlier times, loosen rtol and atol, or raise max_steps; Regression has the squared loss."
+        )
+    assert solution.ys is not None
+    assert solution.ts is not None
+    saved, stop = (np.asarray(coefficient(found)) for found in solution.ys)
+    end = float(solution.ts[1][-1]) if bool(ended) else None
+    found = saved if end is None else np.where((scaled <= end)[:, None, None], saved, stop[-1])
+    fine = jax.jit(jax.vmap(lambda one: (problem.outputs(one), problem.mean_loss(one))))
+    outputs, losses = (np.asarray(v) for v in fine(jnp.asarray(found)))
+    return Flow(times, found, outputs, losses, None if end is None else end / problem.unit)
+
+
+def _times(times: Any) -> np.ndarray:
+    found = np.atleast_1d(np.asarray(times, np.float64))
+    if found.ndim != 1 or not len(found) or not np.isfinite(found).all() or found[0] < 0 or (np.diff(found) < 0).any():
+        raise ValueError(f"times={times!r}: expected finite times from 0 on, in ascending order.")
+    return found
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray | jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)

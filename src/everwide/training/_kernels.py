@@ -1,0 +1,217 @@
+"""Kernels of the training rows, however they are given: only products with the rows of a batch are needed."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..engine import InputError
+from ..kernel import AbstractKernelFunction, Inputs
+from ..spectral import KernelError
+
+Batch = Int[Array, " batch"]
+
+
+class AbstractTrainKernel(eqx.Module):
+    """The kernel of `n` training rows with themselves."""
+
+    @property
+    @abc.abstractmethod
+    def rows(self) -> int:
+        """Number of training rows."""
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> np.dtype:
+        """Of the numbers."""
+
+    @abc.abstractmethod
+    def product(self, batch: Batch, delta: Float[Array, "batch k"]) -> Float[Array, "n k"]:
+        """`K[:, batch] @ delta`: all rows with those of the batch."""
+
+    @abc.abstractmethod
+    def whole(self, delta: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """`K @ delta`."""
+
+
+class MatrixKernel(AbstractTrainKernel):
+    """A symmetric matrix `(n, n)`; or `(n, n, k, k)` where the outputs share parameters.
+
+    >>> import everwide.training as tr, numpy as np
+    >>> tr.MatrixKernel(np.eye(3)).rows
+    3
+    """
+
+    matrix: Float[np.ndarray, "n n *k_k"] | Float[Array, "n n *k_k"]
+
+    def __check_init__(self):
+        shape = self.matrix.shape
+        if len(shape) not in (2, 4) or shape[0] != shape[1] or shape[2:3] != shape[3:] or not shape[0]:
+            raise KernelError(f"The kernel has shape {shape}, expected (n, n) or (n, n, outputs, outputs).")
+
+    @property
+    def rows(self) -> int:
+        return self.matrix.shape[0]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.matrix.dtype)
+
+    def product(self, batch: Batch, delta: Float[Array, "batch k"]) -> Float[Array, "n k"]:
+        found = jnp.asarray(self.matrix)[batch]  # rows lie contiguously, and the matrix is symmetric
+        if found.ndim == 2:
+            return found.T @ delta
+        return jnp.einsum("bnij,bi->nj", found, delta)
+
+    def whole(self, delta: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        matrix = jnp.asarray(self.matrix)
+        return matrix @ delta if matrix.ndim == 2 else jnp.einsum("mnij,mi->nj", matrix, delta)
+
+
+class FeatureKernel(AbstractTrainKernel):
+    """`G G^T` of explicit features `G`, `(n, features)`: scale them so that this is the kernel that you mean.
+
+    >>> import everwide.training as tr, numpy as np
+    >>> tr.FeatureKernel(np.ones((3, 100)) / 10).rows
+    3
+    """
+
+    features: Float[np.ndarray, "n h"] | Float[Array, "n h"]
+
+    def __check_init__(self):
+        if self.features.ndim != 2 or 0 in self.features.shape:
+            raise KernelError(f"Features have shape {self.features.shape}, expected (n, features).")
+
+    @property
+    def rows(self) -> int:
+        return self.features.shape[0]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.features.dtype)
+
+    def product(self, batch: Batch, delta: Float[Array, "batch k"]) -> Float[Array, "n k"]:
+        g = jnp.asarray(self.features)
+        return g @ (g[batch].T @ delta)
+
+    def whole(self, delta: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        g = jnp.asarray(self.features)
+        return g @ (g.T @ delta)
+
+
+class FunctionKernel(AbstractTrainKernel):
+    """A kernel function of two batches of rows, `(a, ...), (b, ...) -> (a, b)`, evaluated as it is needed.
+
+    No matrix is kept: memory is that of `n` rows times a batch. `of` takes an `everwide.Infinite`.
+
+    >>> import everwide.training as tr, jax.numpy as jnp
+    >>> tr.FunctionKernel(lambda a, b: a @ b.T, jnp.ones((5, 2))).rows
+    5
+    """
+
+    fn: Callable[[Any, Any], Any]
+    x: Float[np.ndarray, "n ..."] | Float[Array, "n ..."]
+
+    @classmethod
+    def of(cls, kernel: AbstractKernelFunction, x: Any, which: str = "ntk") -> "FunctionKernel":
+        """The `"ntk"` or `"nngp"` of a kernel function of the library.
+
+        >>> import everwide as ew, everwide.training as tr, numpy as np
+        >>> kernel = ew.Infinite(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), (2,))
+        >>> tr.FunctionKernel.of(kernel, np.ones((5, 2))).rows
+        5
+        """
+        if which not in ("ntk", "nngp"):
+            raise InputError(f"which={which!r}: expected 'ntk' or 'nngp'.")
+        return cls(_Field(kernel, which), np.asarray(x))
+
+    @property
+    def rows(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.x.dtype)
+
+    def product(self, batch: Batch, delta: Float[Array, "batch k"]) -> Float[Array, "n k"]:
+        x = jnp.asarray(self.x)
+        return self.fn(x, x[batch]) @ delta
+
+    def whole(self, delta: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        x = jnp.asarray(self.x)
+        return jax.lax.map(lambda row: (self.fn(row[None], x) @ delta)[0], x, batch_size=256)
+
+
+class OperatorKernel(AbstractTrainKernel):
+    """A kernel that is known by its products with `(n, k)` only, such as `everwide.empirical.ntk_operator`.
+
+    >>> import everwide.training as tr, jax.numpy as jnp
+    >>> tr.OperatorKernel(lambda v: 2 * v, rows=4, dtype="float32").rows
+    4
+    """
+
+    operator: Any
+    count: int = eqx.field(static=True)
+    precision: np.dtype = eqx.field(static=True)
+
+    def __init__(self, operator: Any, rows: int, dtype: Any = np.float32):
+        self.operator, self.count, self.precision = operator, rows, np.dtype(dtype)
+
+    @property
+    def rows(self) -> int:
+        return self.count
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.precision
+
+    def product(self, batch: Batch, delta: Float[Array, "batch k"]) -> Float[Array, "n k"]:
+        return self.whole(jnp.zeros((self.rows, delta.shape[1]), delta.dtype).at[batch].add(delta))
+
+    def whole(self, delta: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        return self.operator(delta)
+
+
+class _Field(eqx.Module):
+    """One of the two kernels of a kernel function, of plain arrays."""
+
+    kernel: AbstractKernelFunction
+    which: str = eqx.field(static=True)
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        return getattr(self.kernel.block(Inputs(a), Inputs(b)), self.which)
+
+
+def as_kernel(kernel: Any) -> AbstractTrainKernel:
+    """A matrix, or what already is a kernel of the training rows; finite."""
+    if isinstance(kernel, AbstractTrainKernel):
+        return kernel
+    matrix = np.asarray(kernel)
+    if not np.issubdtype(matrix.dtype, np.number) or np.iscomplexobj(matrix):
+        raise KernelError(f"The kernel holds {matrix.dtype}, expected real numbers.")
+    if matrix.dtype not in (np.float32, np.float64):
+        matrix = matrix.astype(np.float64)
+    found = MatrixKernel(matrix)
+    _check_matrix(matrix)
+    return found
+
+
+def _check_matrix(matrix: np.ndarray) -> None:
+    if not np.isfinite(matrix).all():
+        place = tuple(int(i) for i in np.argwhere(~np.isfinite(matrix))[0])
+        raise KernelError(f"The kernel holds {matrix[place]} at {place}. Compute it from finite data.")
+    other = matrix.T if matrix.ndim == 2 else matrix.transpose(1, 0, 3, 2)
+    off = float(np.abs(matrix - other).max())
+    if off > 1e3 * np.finfo(matrix.dtype).eps * float(np.abs(matrix).max()):
+        raise KernelError(
+            f"The kernel is not symmetric: entries differ from their mirror images by up to {off:.3g}. "
+            "Pass the kernel of the training rows with themselves."
+        )
+    diagonal = matrix.diagonal() if matrix.ndim == 2 else np.einsum("nnkk->nk", matrix)
+    if diagonal.min() < 0:
+        raise KernelError(f"The kernel is not positive semidefinite: its diagonal holds {diagonal.min():.3g}.")

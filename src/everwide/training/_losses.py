@@ -1,0 +1,254 @@
+"""Losses of the outputs for one row. Any JAX function `loss(outputs, target)` is a loss as well."""
+
+import abc
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+class LabelError(ValueError):
+    """Targets that do not fit the loss.
+
+    >>> import everwide.training as tr, numpy as np
+    >>> tr.train(np.eye(2), [0, 3], loss=tr.softmax_cross_entropy, optimizer=tr.SGD(1.0), outputs=3, steps=1)
+    Traceback (most recent call last):
+        ...
+    everwide.training._losses.LabelError: Row 1 has the label 3, expected a whole number from 0 to 2: there are 3 \
+outputs. Number the classes with sklearn.preprocessing.LabelEncoder, or pass outputs=.
+    """
+
+
+class AbstractLoss(eqx.Module):
+    """A loss of the outputs `(k,)` for one row and its target."""
+
+    curvature: eqx.AbstractVar[float]  # the largest second derivative in any direction
+
+    @abc.abstractmethod
+    def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
+        """The loss of one row."""
+
+    @abc.abstractmethod
+    def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
+        """Checked targets, a row each, and the number of outputs."""
+
+
+class Mse(AbstractLoss):
+    """`1/2 |outputs - target|^2`; targets are `(n,)` or `(n, k)`.
+
+    >>> import everwide.training as tr, jax.numpy as jnp
+    >>> tr.mse(jnp.array([1.0, 3.0]), jnp.array([1.0, 1.0]))
+    Array(2., ...)
+    """
+
+    curvature: float = eqx.field(static=True, default=1.0)
+
+    def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
+        return jnp.sum(jnp.square(outputs - target)) / 2
+
+    def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
+        return real_targets(y, outputs)
+
+
+class Huber(AbstractLoss):
+    """Quadratic up to `delta`, linear beyond, summed over the outputs.
+
+    >>> import everwide.training as tr, jax.numpy as jnp
+    >>> tr.huber(jnp.array([3.0]), jnp.array([0.0]))
+    Array(2.5, ...)
+    """
+
+    delta: float = 1.0
+    curvature: float = eqx.field(static=True, default=1.0)
+
+    def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
+        far = jnp.abs(outputs - target)
+        near = jnp.minimum(far, self.delta)
+        return jnp.sum(near**2 / 2 + self.delta * (far - near))
+
+    def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
+        return real_targets(y, outputs)
+
+
+class Poisson(AbstractLoss):
+    """`e^f - y f`, the Poisson likelihood with a logarithmic link, summed over the outputs; targets are counts.
+
+    >>> import everwide.training as tr, jax.numpy as jnp
+    >>> tr.poisson(jnp.array([0.0]), jnp.array([2.0]))
+    Array(1., ...)
+    """
+
+    curvature: float = eqx.field(static=True, default=math.inf)
+
+    def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
+        return jnp.sum(jnp.exp(outputs) - target * outputs)
+
+    def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
+        found, k = real_targets(y, outputs)
+        if (found < 0).any():
+            row = int(np.argwhere((found < 0).any(-1))[0, 0])
+            raise LabelError(f"Row {row} has the target {found[row].min():g}: counts are not negative.")
+        return found, k
+
+
+class SoftmaxCrossEntropy(AbstractLoss):
+    """`-log softmax(outputs)` at the label; targets are labels `(n,)`, or probabilities `(n, k)`.
+
+    >>> import everwide.training as tr, jax.numpy as jnp
+    >>> tr.softmax_cross_entropy(jnp.zeros(4), jnp.array(2))
+    Array(1.3862944, ...)
+    """
+
+    curvature: float = eqx.field(static=True, default=0.5)
+
+    def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
+        logs = jax.nn.log_softmax(outputs)
+        return -jnp.sum(target * logs) if jnp.ndim(target) else -logs[target]
+
+    def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
+        found = np.asarray(y)
+        if found.ndim == 2 and found.shape[1] > 1:
+            return _probabilities(found, outputs)
+        labels = class_labels(found, outputs)
+        return labels, int(labels.max()) + 1 if outputs is None else outputs
+
+
+class BinaryCrossEntropy(AbstractLoss):
+    """`log(1 + e^f) - y f`, summed over the outputs; targets are 0 or 1, `(n,)` or `(n, k)`.
+
+    >>> import everwide.training as tr, jax.numpy as jnp
+    >>> tr.binary_cross_entropy(jnp.array([0.0]), jnp.array([1.0]))
+    Array(0.6931472, ...)
+    """
+
+    curvature: float = eqx.field(static=True, default=0.25)
+
+    def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
+        return jnp.sum(jnp.logaddexp(outputs, 0) - target * outputs)
+
+    def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
+        found, k = real_targets(y, outputs)
+        return _two_valued(found, (0, 1)), k
+
+
+class Hinge(AbstractLoss):
+    """`max(0, 1 - y f)`, summed over the outputs; targets are -1 or 1, `(n,)` or `(n, k)`.
+
+    >>> import everwide.training as tr, jax.numpy as jnp
+    >>> tr.hinge(jnp.array([0.25]), jnp.array([1.0]))
+    Array(0.75, ...)
+    """
+
+    curvature: float = eqx.field(static=True, default=math.inf)
+
+    def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
+        return jnp.sum(jnp.maximum(0, 1 - target * outputs))
+
+    def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
+        found, k = real_targets(y, outputs)
+        return _two_valued(found, (-1, 1)), k
+
+
+class Custom(AbstractLoss):
+    """Any JAX function of the outputs and the target of one row.
+
+    >>> import everwide.training as tr, jax.numpy as jnp
+    >>> tr.Custom(lambda outputs, target: jnp.sum(jnp.abs(outputs - target)))(jnp.array([1.0]), 3.0)
+    Array(2., ...)
+    """
+
+    fn: Callable[[Any, Any], Any] = eqx.field(static=True)
+    curvature: float = eqx.field(static=True)
+
+    def __init__(self, fn: Callable[[Any, Any], Any], curvature: float = math.inf):
+        self.fn, self.curvature = fn, curvature
+
+    def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
+        found = self.fn(outputs, target)
+        if jnp.shape(found) != ():
+            raise ValueError(f"The loss has shape {jnp.shape(found)} for one row, expected a scalar.")
+        return found
+
+    def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
+        found = _finite(np.asarray(y))
+        return found, outputs or (found.shape[1] if found.ndim > 1 else 1)
+
+
+Loss = AbstractLoss | Callable[[Any, Any], Any]
+
+mse = Mse()
+huber = Huber()
+poisson = Poisson()
+softmax_cross_entropy = SoftmaxCrossEntropy()
+binary_cross_entropy = BinaryCrossEntropy()
+hinge = Hinge()
+
+
+def as_loss(loss: Loss) -> AbstractLoss:
+    """A loss, or a function of the outputs and the target of one row as a loss."""
+    if isinstance(loss, AbstractLoss):
+        return loss
+    if not callable(loss):
+        raise TypeError(f"loss={loss!r}: expected a loss such as everwide.training.mse, or a JAX function, not a name.")
+    return Custom(loss)
+
+
+def real_targets(y: Any, outputs: int | None = None) -> tuple[np.ndarray, int]:
+    """`(n, k)` finite numbers."""
+    found = _finite(np.asarray(y))
+    found = found[:, None] if found.ndim == 1 else found
+    if found.ndim != 2:
+        raise LabelError(f"y has shape {found.shape}, expected (n,) or (n, outputs).")
+    if outputs is not None and found.shape[1] != outputs:
+        raise LabelError(f"y has {found.shape[1]} columns, but there are {outputs} outputs.")
+    return found.astype(found.dtype if found.dtype == np.float32 else np.float64), found.shape[1]
+
+
+def class_labels(y: Any, outputs: int | None = None) -> np.ndarray:
+    """`(n,)` whole numbers from 0."""
+    found = _finite(np.asarray(y))
+    found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+    if found.ndim != 1:
+        raise LabelError(f"y has shape {found.shape}, expected labels (n,) or probabilities (n, outputs).")
+    wrong = (found < 0) | (found != np.floor(found)) | (False if outputs is None else found >= outputs)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        most = "" if outputs is None else f" to {outputs - 1}: there are {outputs} outputs"
+        raise LabelError(
+            f"Row {row} has the label {found[row]:g}, expected a whole number from 0{most}. "
+            "Number the classes with sklearn.preprocessing.LabelEncoder, or pass outputs=."
+        )
+    return found.astype(np.int32)
+
+
+def _probabilities(found: np.ndarray, outputs: int | None) -> tuple[np.ndarray, int]:
+    found, k = real_targets(found, outputs)
+    wrong = (found < 0).any(1) | (np.abs(found.sum(1) - 1) > 1e-3)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise LabelError(f"Row {row} of y is {found[row]}, expected probabilities that sum to 1, or whole labels (n,).")
+    return found, k
+
+
+def _two_valued(found: np.ndarray, pair: tuple[int, int]) -> np.ndarray:
+    wrong = ~np.isin(found, pair).all(1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise LabelError(f"Row {row} has the target {found[row]}, expected {pair[0]} or {pair[1]}.")
+    return found
+
+
+def _finite(found: np.ndarray) -> np.ndarray:
+    if not (np.issubdtype(found.dtype, np.number) or found.dtype == bool) or np.iscomplexobj(found):
+        raise LabelError(f"y holds {found.dtype}, expected numbers. Encode categories as whole numbers first.")
+    if not found.ndim or not len(found):
+        raise LabelError(f"y has shape {found.shape}, expected a target for each row.")
+    if not np.isfinite(found).all():
+        row = int(np.argwhere(~np.isfinite(found))[0, 0])
+        raise LabelError(f"Row {row} of y is {found[row]}: targets must be finite. Drop such rows.")
+    return found

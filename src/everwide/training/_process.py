@@ -1,0 +1,153 @@
+"""Gaussian processes: wide networks before training, conditioned on data, and ensembles of trained ones."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float
+
+from ..spectral import AbstractFilter, Factor, Ridge, Spectrum, checked_kernel, factorize
+from ._losses import real_targets
+from ._regression import cross_kernel
+
+
+class Gaussian(eqx.Module):
+    """A Gaussian law of outputs: `mean` `(*times, m, k)`, `covariance` `(*times, m, m)`, the same for every output.
+
+    >>> import everwide.training as tr, jax, numpy as np
+    >>> tr.Gaussian(np.zeros((2, 1)), np.eye(2)).sample(jax.random.key(0), 5).shape
+    (5, 2, 1)
+    """
+
+    mean: Float[np.ndarray, "*times m k"]
+    covariance: Float[np.ndarray, "*times m m"]
+
+    @property
+    def std(self) -> Float[np.ndarray, "*times m"]:
+        """The standard deviation of every row."""
+        return np.sqrt(np.maximum(np.diagonal(self.covariance, axis1=-2, axis2=-1), 0))
+
+    def sample(self, key: jax.Array, draws: int = 1) -> Float[np.ndarray, "draws *times m k"]:
+        """Independent draws."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+        with jax.enable_x64(True):
+            noise = np.asarray(jr.normal(key, (draws, *self.mean.shape), jnp.float64))
+        return self.mean + root @ noise
+
+
+class LeaveOneOut(eqx.Module):
+    """What a process predicts for each row from all others: `residual` `(n, k)` is target minus mean.
+
+    >>> import everwide.training as tr, numpy as np
+    >>> tr.GaussianProcess(np.eye(2), [1.0, 2.0], noise=1.0).leave_one_out().residual.ravel()
+    array([1., 2.])
+    """
+
+    residual: Float[np.ndarray, "n k"]
+    variance: Float[np.ndarray, " n"]  # of the target: that of the function and the noise of its row
+
+
+class GaussianProcess(eqx.Module):
+    """A Gaussian process conditioned on `y`: with the NNGP kernel, a wide Bayesian network; with the NTK, the NTK-GP.
+
+    - `kernel`: `(n, n)`. `y`: `(n,)` or `(n, k)`.
+    - `noise`: the variance of the targets around the function: one number, or one for each row.
+
+    >>> import everwide as ew, everwide.training as tr, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(20, 3))
+    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
+    >>> process = tr.GaussianProcess(ew.nngp(net, x), x[:, 0], noise=0.01)
+    >>> found = process.predict(ew.nngp(net, x[:4], x), ew.nngp(net, x[:4]))
+    >>> found.mean.shape, found.std.shape
+    ((4, 1), (4,))
+    """
+
+    factor: Factor
+    y: Float[np.ndarray, "n k"]
+    weights: Float[np.ndarray, "n k"]
+
+    def __init__(self, kernel: Any, y: Any, *, noise: Any = 0.0):
+        targets = real_targets(y)[0].astype(np.float64)
+        if len(np.asarray(kernel)) != len(targets):
+            raise ValueError(f"The kernel has {len(np.asarray(kernel))} rows and y {len(targets)}: they must agree.")
+        self.factor, self.y = factorize(kernel, noise), targets
+        self.weights = self.factor.solve(targets)
+
+    def predict(self, k_test_train: Any, k_test: Any) -> Gaussian:
+        """The law of the function at other rows: their kernels with the training rows and with themselves."""
+        cross = cross_kernel(k_test_train, len(self.y), self.y.shape[1], mixed=False)
+        white = self.factor.whiten(cross.T)
+        return Gaussian(cross @ self.weights, checked_kernel(k_test, "k_test") - white.T @ white)
+
+    def log_marginal_likelihood(self) -> float:
+        """Of the targets, all outputs together."""
+        n, k = self.y.shape
+        fit = float(np.sum(self.y * self.weights))
+        return -0.5 * (fit + k * self.factor.logdet() + n * k * np.log(2 * np.pi))
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """Every row from all others, without fitting again."""
+        precision = self.factor.inverse_diagonal()
+        return LeaveOneOut(self.weights / precision[:, None], 1 / precision)
+
+
+class Ensemble(eqx.Module):
+    """The law of networks that start from random weights and are trained by gradient descent: nngp draws, ntk learns.
+
+    Mean and covariance after any time, on the squared loss; `filter` as in `Regression`. With `ntk=nngp` only the last
+    layer is trained, and the end of training is the posterior of the `GaussianProcess`.
+
+    >>> import everwide as ew, everwide.training as tr, numpy as np
+    >>> from everwide.spectral import GradientFlow
+    >>> x = np.random.default_rng(0).normal(size=(20, 3))
+    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
+    >>> k, test, own = ew.gram(net, x), ew.gram(net, x[:4], x), ew.gram(net, x[:4])
+    >>> ensemble = tr.Ensemble(k.nngp, k.ntk, x[:, 0])
+    >>> ensemble.predict(test.nngp, test.ntk, own.nngp, GradientFlow([1.0, np.inf])).covariance.shape
+    (2, 4, 4)
+    """
+
+    nngp: Float[np.ndarray, "n n"]
+    spectrum: Spectrum
+    y: Float[np.ndarray, "n k"]
+
+    def __init__(self, nngp: Any, ntk: Any, y: Any, *, ridge: float = 0.0):
+        self.nngp = checked_kernel(nngp, "nngp")
+        learning = checked_kernel(ntk, "ntk")
+        self.y = real_targets(y)[0].astype(np.float64)
+        if not len(self.nngp) == len(learning) == len(self.y):
+            raise ValueError(
+                f"nngp has {len(self.nngp)} rows, ntk {len(learning)} and y {len(self.y)}: they must agree."
+            )
+        learning[np.diag_indices_from(learning)] += Ridge(ridge).ridge
+        self.spectrum = Spectrum.of(learning, what="ntk")
+
+    def train(self, filter: AbstractFilter) -> Gaussian:
+        """At the training rows."""
+        learned = self.spectrum.response(filter) * np.maximum(self.spectrum.values, 0)
+        vectors = self.spectrum.vectors
+        left = (1 - learned)[..., None] * self.spectrum.modes(self.nngp) @ vectors * (1 - learned)[..., None, :]
+        mean = vectors @ (learned[..., None] * self.spectrum.modes(self.y))
+        return Gaussian(mean, _symmetric(vectors @ left @ vectors.T))
+
+    def predict(self, nngp_test_train: Any, ntk_test_train: Any, nngp_test: Any, filter: AbstractFilter) -> Gaussian:
+        """At other rows."""
+        n, k = self.y.shape
+        drawn = cross_kernel(nngp_test_train, n, k, mixed=False)
+        learning = cross_kernel(ntk_test_train, n, k, mixed=False)
+        prior = checked_kernel(nngp_test, "nngp_test")
+        if not len(drawn) == len(learning) == len(prior):
+            raise ValueError(f"Kernels of {len(drawn)}, {len(learning)} and {len(prior)} test rows: they must agree.")
+        vectors = self.spectrum.vectors
+        moved = (learning @ vectors * self.spectrum.response(filter)[..., None, :]) @ vectors.T
+        mixed = moved @ drawn.T
+        covariance = prior + moved @ self.nngp @ np.swapaxes(moved, -1, -2) - mixed - np.swapaxes(mixed, -1, -2)
+        return Gaussian(moved @ self.y, _symmetric(covariance))
+
+
+def _symmetric(matrix: np.ndarray) -> np.ndarray:
+    return (matrix + np.swapaxes(matrix, -1, -2)) / 2

@@ -1,0 +1,238 @@
+"""Train an infinitely wide network on any loss, without weights."""
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from ..spectral import Normalization
+from ._batches import chunks
+from ._element import Element, Start, zero_like
+from ._kernels import AbstractTrainKernel, MatrixKernel, as_kernel
+from ._losses import AbstractLoss, Loss, as_loss
+from ._optimizers import AbstractOptimizer, Gradient
+from ._trained import DivergenceWarning, History, Trained
+from ._units import warn_if_unstable
+
+
+class Run(eqx.Module):
+    """What stays the same in a run."""
+
+    kernel: AbstractTrainKernel
+    y: Array
+    start: Start
+    loss: AbstractLoss
+    optimizer: AbstractOptimizer
+    normalization: Normalization = eqx.field(static=True)
+
+    def step(self, state: "State", batch: Int[Array, " batch"] | None) -> "State":
+        """One step, unless the run has diverged before, or does now."""
+        outputs = self.start.outputs(state.here)
+        gradient = self._gradient(state.here, outputs, batch)
+        here, memory = self.optimizer.step(state.here, gradient, state.memory, state.step)
+        fine = state.fine & jnp.all(jnp.isfinite(here.values)) & jnp.all(jnp.isfinite(here.coefficients))
+        keep = lambda new, old: jax.tree.map(lambda a, b: jnp.where(fine, a, b), new, old)
+        return State(keep(here, state.here), keep(memory, state.memory), state.step + fine.astype(jnp.int32), fine)
+
+    def _gradient(self, here: Element, outputs: Array, batch: Array | None) -> Gradient:
+        at = slice(None) if batch is None else batch
+        delta = jax.vmap(jax.grad(self.loss))(outputs[at], self.y[at])
+        delta = delta / self.normalization.divisor(len(delta))
+        if batch is None:
+            element = Element(delta, self.kernel.whole(delta), jnp.zeros_like(here.start))
+        else:
+            sparse = jnp.zeros_like(outputs).at[batch].add(delta)
+            element = Element(sparse, self.kernel.product(batch, delta), jnp.zeros_like(here.start))
+        if self.optimizer.l2:
+            element = element.plus(here, self.optimizer.l2)
+        return Gradient(element, self.start.squared_norm(element))
+
+    def mean_loss(self, here: Element) -> Float[Array, ""]:
+        """Over all training rows."""
+        return jnp.mean(jax.vmap(self.loss)(self.start.outputs(here), self.y))
+
+
+class State(NamedTuple):
+    """What changes from step to step."""
+
+    here: Element
+    memory: Any
+    step: Int[Array, ""]
+    fine: Array
+
+
+def train(
+    kernel: Any,
+    y: Any,
+    *,
+    loss: Loss,
+    optimizer: AbstractOptimizer,
+    batches: Any = None,
+    f0: Any = None,
+    steps: int | None = None,
+    outputs: int | None = None,
+    normalization: Normalization | str = Normalization.MEAN,
+    record: int | Sequence[int] | None = None,
+    f0_power: Any = None,
+) -> Trained:
+    """Train an infinitely wide network: `f(x) = f0(x) + K(x, X) a`, coefficients `a` instead of weights.
+
+    Every step is the step that the network itself would take in its limit, computed exactly.
+
+    - `kernel`: `(n, n)`, such as `everwide.ntk(net, x)`; `(n, n, k, k)` of an empirical kernel; or a `FeatureKernel`,
+      `FunctionKernel` (never a matrix) or `OperatorKernel`. Its dtype is the precision of the run.
+    - `y`, `loss`: targets and one of the losses of this module, or any JAX function `loss(outputs, target)` of a row.
+    - `optimizer`: `SGD(...)` or `AdamStar(...)`.
+    - `batches`: rows of each step, `(steps, batch)` or an iterator of rows; `None` for all rows at every step.
+      `minibatches` makes them.
+    - `f0`: outputs before training at the training rows, `(n, k)`; 0 if not given. `outputs`: `k`, unless `y` tells.
+    - `normalization`: is the loss of a batch the `mean` or the `sum` over its rows?
+    - `record`: steps after which the loss over all rows is kept in `history`, or the distance between two such steps.
+    - `f0_power`: `(k,)`, squared norm of `f0` as a function; only `AdamStar(l2=...)` asks for it.
+
+    A run that diverges stops at its last finite step, with a `DivergenceWarning` that names it.
+
+    >>> import everwide as ew, everwide.training as tr, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(20, 3))
+    >>> k = ew.ntk(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), x)
+    >>> labels = (x[:, 0] > 0).astype(int)
+    >>> found = tr.train(k, labels, loss=tr.softmax_cross_entropy, optimizer=tr.AdamStar(0.1), steps=50, record=25)
+    >>> found.coefficients.shape, found.history.steps
+    ((20, 2), (0, 25, 50))
+    """
+    found = as_kernel(kernel)
+    with jax.enable_x64(found.dtype == np.float64):
+        run = _prepared(found, y, as_loss(loss), optimizer, f0, outputs, Normalization(normalization), f0_power)
+        if batches is None:
+            warn_if_unstable(run.kernel, run.loss, optimizer, run.normalization)
+        return _run(run, batches, steps, record)
+
+
+def _prepared(
+    kernel: AbstractTrainKernel,
+    y: Any,
+    loss: AbstractLoss,
+    optimizer: AbstractOptimizer,
+    f0: Any,
+    outputs: int | None,
+    normalization: Normalization,
+    f0_power: Any,
+) -> Run:
+    if not isinstance(optimizer, AbstractOptimizer):
+        raise TypeError(f"optimizer={optimizer!r}: expected everwide.training.SGD(...) or AdamStar(...).")
+    n, dtype = kernel.rows, kernel.dtype
+    if optimizer.needs_norm and isinstance(kernel, MatrixKernel) and kernel.matrix.ndim == 4:
+        raise ValueError(
+            f"{type(optimizer).__name__} has a second moment for each output, and this kernel (n, n, k, k) mixes them. "
+            'Use SGD, or a kernel that is the same for all outputs: empirical_ntk(..., outputs="trace").'
+        )
+    given = None if f0 is None else np.asarray(f0)
+    if outputs is None and given is not None and given.ndim == 2:
+        outputs = given.shape[1]
+    targets, k = loss.targets(y, outputs)
+    if len(targets) != n:
+        raise ValueError(f"y has {len(targets)} rows and the kernel {n}: they must agree.")
+    start = _start(given, n, k, dtype, f0_power, asked=bool(optimizer.needs_norm and optimizer.l2))
+    exact = targets if np.issubdtype(targets.dtype, np.integer) else targets.astype(dtype)
+    return Run(kernel, jnp.asarray(exact), start, loss, optimizer, normalization)
+
+
+def _start(f0: np.ndarray | None, n: int, k: int, dtype: np.dtype, power: Any, *, asked: bool) -> Start:
+    if f0 is None:
+        return Start(jnp.zeros((n, k), dtype), jnp.zeros(k, dtype))
+    values = f0[:, None] if f0.ndim == 1 and k == 1 else f0
+    if values.shape != (n, k):
+        raise ValueError(f"f0 has shape {f0.shape}, expected {(n, k)}: outputs before training, at the training rows.")
+    if not np.isfinite(values).all():
+        raise ValueError("f0 holds values that are not finite.")
+    if power is None and asked:
+        raise ValueError(
+            "AdamStar(l2=...) with an f0 needs f0_power, (k,): the squared norm of f0 for each output (with features "
+            "G and f0 = G m, the sum of m^2). Use weight_decay instead where it is not known."
+        )
+    squared = np.zeros(k) if power is None else np.broadcast_to(np.asarray(power, np.float64), (k,))
+    return Start(jnp.asarray(values.astype(dtype)), jnp.asarray(squared.astype(dtype)))
+
+
+def _run(run: Run, batches: Any, steps: int | None, record: int | Sequence[int] | None) -> Trained:
+    if batches is None and steps is None:
+        raise ValueError("train(batches=None) needs steps=: how often to look at all rows.")
+    if steps is not None and steps < 0:
+        raise ValueError(f"steps={steps}: expected at least 0.")
+    zero = zero_like(run.start)
+    here = zero._replace(start=jnp.ones_like(zero.start))
+    state = State(here, run.optimizer.init(zero), jnp.asarray(0, jnp.int32), jnp.asarray(True))
+    kept = [(0, float(_loss(run, here)))]
+    taken = 0
+    pieces = [None] if batches is None else chunks(batches, steps, run.kernel.rows)
+    for piece in pieces:
+        length = int(steps or 0) if piece is None else len(piece)
+        for begin, end in _stretches(taken, taken + length, record):
+            part = None if piece is None else jnp.asarray(piece[begin - taken : end - taken])
+            state = _stretch(run, state, part, end - begin)
+            if not bool(state.fine):
+                return _diverged(run, state, kept)
+            if _is_kept(end, record):
+                kept.append((end, float(_loss(run, state.here))))
+        taken += length
+    if kept[-1][0] != taken:
+        kept.append((taken, float(_loss(run, state.here))))
+    return _trained(run, state, kept)
+
+
+def _stretches(begin: int, end: int, record: int | Sequence[int] | None) -> list[tuple[int, int]]:
+    """From look to look."""
+    if isinstance(record, int):
+        inside = range((begin // record + 1) * record, end, record)
+    else:
+        inside = sorted(s for s in record or () if begin < s < end)
+    edges = [begin, *inside, end]
+    return [(a, b) for a, b in itertools.pairwise(edges) if a < b]
+
+
+def _is_kept(step: int, record: int | Sequence[int] | None) -> bool:
+    if record is None:
+        return False
+    return step % record == 0 if isinstance(record, int) else step in record
+
+
+@eqx.filter_jit
+def _stretch(run: Run, state: State, batches: Array | None, steps: int) -> State:
+    if batches is None:
+        return lax.fori_loop(0, steps, lambda _, s: run.step(s, None), state)
+    return lax.scan(lambda s, batch: (run.step(s, batch), None), state, batches)[0]
+
+
+@eqx.filter_jit
+def _loss(run: Run, here: Element) -> Array:
+    return run.mean_loss(here)
+
+
+def _trained(run: Run, state: State, kept: list[tuple[int, float]], diverged: int | None = None) -> Trained:
+    history = History(tuple(s for s, _ in kept), tuple(value for _, value in kept))
+    return Trained(
+        np.asarray(state.here.coefficients),
+        np.asarray(run.start.outputs(state.here)),
+        np.asarray(state.here.start),
+        history,
+        int(state.step),
+        diverged,
+    )
+
+
+def _diverged(run: Run, state: State, kept: list[tuple[int, float]]) -> Trained:
+    step = int(state.step) + 1
+    warnings.warn(
+        f"Training diverged at step {step}: outputs are no longer finite. The result is that of step {step - 1}. "
+        "Lower the rate (everwide.training.max_learning_rate names the limit for gradient descent).",
+        DivergenceWarning,
+        stacklevel=5,
+    )
+    return _trained(run, state, kept, diverged=step)

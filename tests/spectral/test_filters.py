@@ -1,0 +1,88 @@
+"""Filters against their definitions: step by step, by an ODE solver, and with many digits."""
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.integrate
+
+from everwide import spectral as sp
+
+VALUES = np.array([0.0, 1e-18, 1e-9, 1e-3, 0.3, 1.0, 7.0])
+
+
+def stepped(values, rate, beta, steps):
+    """`g` after each step, by taking the steps."""
+    g, before, found = np.zeros_like(values), np.zeros_like(values), [np.zeros_like(values)]
+    for _ in range(steps):
+        g, before = g + rate * (1 - values * g) + beta * (g - before), g
+        found.append(g)
+    return np.stack(found)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
+def test_steps_one_by_one(beta):
+    steps = [0, 1, 2, 17, 200]
+    make = lambda t: sp.Momentum(0.2, beta, t, normalization="sum")
+    expected = stepped(VALUES, 0.2, beta, 200)[steps]
+    np.testing.assert_allclose(make(steps)(VALUES), expected, rtol=1e-11)
+    np.testing.assert_allclose(make(17)(VALUES), expected[3], rtol=1e-11)
+    if beta == 0:
+        descent = sp.GradientDescent(0.2, steps, normalization="sum")
+        np.testing.assert_allclose(descent(VALUES), expected, rtol=1e-11)
+
+
+def test_tiny_eigenvalues_keep_their_digits():
+    mpmath.mp.dps = 50
+    for lam in (1e-16, 1e-9, 0.1):
+        exact = (1 - mpmath.exp(-mpmath.mpf(lam) * 3)) / mpmath.mpf(lam)
+        assert sp.GradientFlow(3.0, normalization="sum")(np.array([lam]))[0] == pytest.approx(float(exact), rel=1e-14)
+        exact = (1 - (1 - mpmath.mpf(lam) * mpmath.mpf(0.25)) ** 40) / mpmath.mpf(lam)
+        found = sp.GradientDescent(0.25, 40, normalization="sum")(np.array([lam]))[0]
+        assert found == pytest.approx(float(exact), rel=1e-14)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.04])
+@pytest.mark.parametrize("beta", [0.0, 0.6, 0.99])
+def test_momentum_flow_solves_its_equation(rate, beta):
+    times, friction = np.array([0.0, 0.1, 3.0, 40.0]), (1 - beta) / np.sqrt(rate)
+    critical = friction**2 / 4
+    values = np.array([0.0, 1e-12, 1e-3, critical, critical * (1 + 1e-9), 2 * critical, 0.5, 9.0])
+    slope = lambda _, u: np.concatenate([u[8:], 1 - friction * u[8:] - values * u[:8]])
+    end = np.sqrt(rate) * times
+    solved = scipy.integrate.solve_ivp(slope, (0, end[-1]), np.zeros(16), t_eval=end, rtol=1e-12, atol=1e-14)
+    found = sp.MomentumFlow(rate, beta, times, normalization="sum")(values)
+    np.testing.assert_allclose(found, solved.y[:8].T, rtol=1e-9, atol=1e-12)
+
+
+def test_the_end_of_training():
+    values = np.array([0.5, 2.0])
+    for filter in (sp.GradientFlow(np.inf), sp.MomentumFlow(0.1, 0.9, np.inf), sp.Ridge()):
+        np.testing.assert_allclose(filter(values), 1 / values, rtol=1e-15)
+
+
+@pytest.mark.parametrize("make", [sp.GradientFlow, lambda t, **kw: sp.GradientDescent(0.1, t, **kw)])
+def test_the_mean_over_rows_is_slower_by_their_number(make):
+    values = np.array([0.1, 1.0, 2.0, 5.0])
+    if make is sp.GradientFlow:
+        np.testing.assert_allclose(make(8.0, normalization="mean")(values), make(2.0, normalization="sum")(values))
+    else:
+        slow = sp.GradientDescent(0.025, 8, normalization="sum")
+        np.testing.assert_allclose(make(8, normalization="mean")(values), slow(values))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sp.GradientFlow(-1.0), "times begin at 0"),
+        (lambda: sp.GradientFlow([2.0, 1.0]), "ascending order"),
+        (lambda: sp.GradientFlow(np.nan), "times begin at 0"),
+        (lambda: sp.GradientDescent(0.1, 1.5), "whole numbers"),
+        (lambda: sp.GradientDescent(0.0, 1), "above 0"),
+        (lambda: sp.Momentum(0.1, 1.0, 1), "below 1"),
+        (lambda: sp.Ridge(-1.0), "at least 0"),
+        (lambda: sp.GradientFlow(1.0, normalization="median"), "median"),
+    ],
+)
+def test_bad_filters(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

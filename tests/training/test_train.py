@@ -1,0 +1,206 @@
+"""Training without weights, against the same training of finite random-feature models, weight by weight."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import everwide as ew
+from everwide import training as tr
+from training.direct import Model
+
+MODEL = Model()
+BATCHES = np.stack([np.random.default_rng(i).permutation(30)[:8] for i in range(60)])
+ONLINE = np.arange(30)[:, None]
+CE = tr.softmax_cross_entropy
+
+
+def trained(optimizer, batches, **options):
+    found = tr.train(MODEL.kernel, MODEL.labels, loss=CE, optimizer=optimizer, batches=batches, outputs=3, **options)
+    return found.predict(MODEL.kernel_test)
+
+
+@pytest.mark.parametrize("batches", [ONLINE, BATCHES], ids=["one pass", "several"])
+def test_adam_star_is_that_of_the_features(batches):
+    expected = MODEL.adam_star(0.07, batches, eps=1e-3)
+    np.testing.assert_allclose(trained(tr.AdamStar(0.07, eps=1e-3), batches), expected, atol=1e-10)
+
+
+def test_theorem_2_without_epsilon():
+    np.testing.assert_allclose(trained(tr.AdamStar(0.07, eps=0), ONLINE), MODEL.adam_star(0.07, ONLINE), atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["decay", "l2"])
+def test_adam_star_with_decay_from_an_initial_function(kind):
+    f0, f0_test, power = MODEL.start()
+    options = {"weight_decay": 0.5} if kind == "decay" else {"l2": 0.3}
+    found = tr.train(
+        MODEL.kernel,
+        MODEL.labels,
+        loss=CE,
+        optimizer=tr.AdamStar(0.02, eps=0, **options),
+        batches=BATCHES,
+        f0=f0,
+        f0_power=power,
+    )
+    expected = MODEL.adam_star(0.02, BATCHES, m0=MODEL.m0, **{kind: 0.5 if kind == "decay" else 0.3})
+    np.testing.assert_allclose(found.predict(MODEL.kernel_test, f0=f0_test), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"momentum": 0.9}, {"momentum": 0.8, "nesterov": True}, {"momentum": 0.5, "l2": 0.1}]
+)
+def test_sgd_is_that_of_the_features(options):
+    found = trained(tr.SGD(0.3, **options), BATCHES)
+    np.testing.assert_allclose(found, MODEL.sgd(0.3, BATCHES, **options), atol=1e-11)
+
+
+def test_schedules_count_from_zero():
+    schedule = optax.cosine_decay_schedule(0.1, 60)
+    rates = [float(schedule(t)) for t in range(60)]
+    expected = MODEL.adam_star(lambda t: rates[t], BATCHES, eps=1e-3)
+    np.testing.assert_allclose(trained(tr.AdamStar(schedule, eps=1e-3), BATCHES), expected, atol=1e-6)
+
+
+def kernels():
+    features = MODEL.g / np.sqrt(MODEL.width)
+    yield "features", tr.FeatureKernel(features)
+    yield "function", tr.FunctionKernel(lambda a, b: a @ b.T, features)
+    yield "operator", tr.OperatorKernel(lambda v: jnp.asarray(MODEL.kernel) @ v, rows=30, dtype="float64")
+
+
+@pytest.mark.parametrize(("name", "kernel"), list(kernels()), ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize("batches", [BATCHES, None], ids=["batches", "all rows"])
+def test_every_kind_of_kernel_gives_the_same(name, kernel, batches):
+    options = {"loss": CE, "optimizer": tr.AdamStar(0.05, weight_decay=0.1), "outputs": 3, "steps": 20}
+    run = lambda k: tr.train(k, MODEL.labels, batches=batches, **options).coefficients
+    np.testing.assert_allclose(run(kernel), run(MODEL.kernel), atol=1e-10)
+
+
+def test_kernel_functions_of_networks():
+    x = np.random.default_rng(0).normal(size=(12, 3))
+    net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
+    run = lambda k: tr.train(k, x[:, 0], loss=tr.mse, optimizer=tr.SGD(0.5), steps=10).coefficients
+    kernel = tr.FunctionKernel.of(ew.Infinite(net, (3,)), x)
+    np.testing.assert_allclose(run(kernel), run(ew.ntk(net, x)), atol=1e-12)
+
+
+def test_kernels_that_mix_outputs():
+    rng = np.random.default_rng(0)
+    j = rng.normal(size=(5, 2, 9))
+    full, y = np.einsum("nip,mjp->nmij", j, j), rng.normal(size=(5, 2))
+    found = tr.train(full, y, loss=tr.mse, optimizer=tr.SGD(0.02), batches=np.arange(5)[:, None].repeat(2, 1))
+    theta = np.zeros(9)
+    for row in range(5):  # a batch that holds a row twice
+        theta -= 0.02 * j[row].T @ (j[row] @ theta - y[row])
+    np.testing.assert_allclose(found.outputs, j @ theta, atol=1e-12)
+    np.testing.assert_allclose(found.predict(full), found.outputs, atol=1e-12)
+
+
+def test_history_and_iterators():
+    options = {"loss": CE, "optimizer": tr.SGD(0.3, momentum=0.5), "outputs": 3}
+    whole = tr.train(MODEL.kernel, MODEL.labels, batches=BATCHES, record=20, **options)
+    assert whole.history.steps == (0, 20, 40, 60)
+    assert whole.history.loss[0] == pytest.approx(np.log(3))
+    ragged = (b[: 8 if i < 40 else 5] for i, b in enumerate(BATCHES))
+    found = tr.train(MODEL.kernel, MODEL.labels, batches=ragged, record=[40], steps=55, **options)
+    assert found.history.steps == (0, 40, 55)
+    assert found.history.loss[1] == pytest.approx(whole.history.loss[2], rel=1e-12)
+    logs = jax.nn.log_softmax(jnp.asarray(whole.outputs), axis=1)
+    assert whole.history.loss[3] == pytest.approx(-float(logs[np.arange(30), MODEL.labels].mean()), rel=1e-5)
+
+
+def test_float32_kernels_stay_float32():
+    found = tr.train(
+        MODEL.kernel.astype(np.float32), MODEL.labels, loss=CE, optimizer=tr.AdamStar(0.05), batches=BATCHES, outputs=3
+    )
+    assert found.coefficients.dtype == np.float32
+    wide = MODEL.adam_star(0.05, BATCHES, eps=1e-8)
+    np.testing.assert_allclose(found.predict(MODEL.kernel_test), wide, atol=1e-4)
+
+
+LOSSES = [
+    (tr.mse, np.linspace(-1, 1, 30)),
+    (tr.huber, np.linspace(-3, 3, 30)),
+    (tr.hinge, np.where(np.arange(30) % 2, 1, -1)),
+    (tr.poisson, np.arange(30) % 4),
+    (tr.binary_cross_entropy, np.arange(30) % 2),
+    (lambda f, y: jnp.sum(jnp.cosh(f - y)), np.linspace(-1, 1, 30)),
+]
+
+
+@pytest.mark.parametrize(("loss", "y"), LOSSES)
+def test_every_loss_falls_and_follows_its_gradient(loss, y):
+    one = tr.train(MODEL.kernel, y, loss=loss, optimizer=tr.SGD(0.01), steps=1, normalization="sum")
+    slope = np.array([float(jax.grad(lambda f, v=v: loss(f, jnp.asarray([v], float)))(jnp.zeros(1))[0]) for v in y])
+    np.testing.assert_allclose(one.coefficients[:, 0], -0.01 * slope, rtol=1e-5, atol=1e-9)
+    assert one.history.loss[1] < one.history.loss[0]
+
+
+@pytest.mark.slow
+def test_many_steps_stay_stable():
+    batches = np.random.default_rng(0).integers(0, 30, (12_000, 4))
+    expected = MODEL.adam_star(0.01, batches, eps=1e-6)
+    np.testing.assert_allclose(trained(tr.AdamStar(0.01, eps=1e-6), batches), expected, atol=1e-8)
+
+
+def test_divergence_stops_at_the_last_finite_step():
+    options = {"loss": tr.mse, "optimizer": tr.SGD(1e3), "steps": 500}
+    with (
+        pytest.warns(tr.StabilityWarning, match="above the largest stable one"),
+        pytest.warns(tr.DivergenceWarning, match="diverged at step"),
+    ):
+        found = tr.train(MODEL.kernel, np.ones(30), **options)
+    assert found.diverged == found.steps + 1 < 500
+    assert np.isfinite(found.coefficients).all()
+    assert np.isfinite(found.outputs).all()
+
+
+def test_no_warning_below_the_limit():
+    limit = tr.max_learning_rate(MODEL.kernel)
+    tr.train(MODEL.kernel, np.ones(30), loss=tr.mse, optimizer=tr.SGD(0.999 * limit), steps=3)
+    with pytest.warns(tr.StabilityWarning, match=f"{limit:.6g}"):
+        tr.train(MODEL.kernel, np.ones(30), loss=tr.mse, optimizer=tr.SGD(1.001 * limit), steps=3)
+
+
+K2, SGD = np.eye(2), tr.SGD(0.1)
+BAD = {
+    "labels": (lambda: tr.train(K2, [0, 2], loss=CE, optimizer=SGD, steps=1, outputs=2), "label 2"),
+    "nan": (lambda: tr.train(K2, [0, np.nan], loss=tr.mse, optimizer=SGD, steps=1), "Row 1 of y is nan"),
+    "words": (lambda: tr.train(K2, ["a", "b"], loss=CE, optimizer=SGD, steps=1), "expected numbers"),
+    "signs": (lambda: tr.train(K2, [0, 1], loss=tr.hinge, optimizer=SGD, steps=1), "expected -1 or 1"),
+    "counts": (lambda: tr.train(K2, [0, -1], loss=tr.poisson, optimizer=SGD, steps=1), "not negative"),
+    "rows": (lambda: tr.train(K2, [1.0], loss=tr.mse, optimizer=SGD, steps=1), "1 rows and the kernel 2"),
+    "asymmetric": (lambda: tr.train(np.tri(2), [0, 1], loss=tr.mse, optimizer=SGD, steps=1), "symmetric"),
+    "negative": (lambda: tr.train(-K2, [0, 1], loss=tr.mse, optimizer=SGD, steps=1), "positive semidefinite"),
+    "no steps": (lambda: tr.train(K2, [0, 1], loss=tr.mse, optimizer=SGD), "needs steps"),
+    "empty batch": (lambda: tr.train(K2, [0, 1], loss=tr.mse, optimizer=SGD, batches=np.zeros((3, 0), int)), "one row"),
+    "far row": (lambda: tr.train(K2, [0, 1], loss=tr.mse, optimizer=SGD, batches=[[0, 2]]), "rows 0 to 2"),
+    "few batches": (lambda: tr.train(K2, [0, 1], loss=tr.mse, optimizer=SGD, batches=[[0]], steps=2), "1 batches"),
+    "f0": (lambda: tr.train(K2, [0, 1], loss=tr.mse, optimizer=SGD, steps=1, f0=np.ones(3)), "f0 has shape"),
+    "power": (
+        lambda: tr.train(K2, [0, 1], loss=tr.mse, optimizer=tr.AdamStar(0.1, l2=1.0), steps=1, f0=np.ones(2)),
+        "f0_power",
+    ),
+    "mixed": (
+        lambda: tr.train(np.ones((2, 2, 1, 1)), [0, 1], loss=tr.mse, optimizer=tr.AdamStar(0.1), steps=1),
+        "mixes them",
+    ),
+    "rate": (lambda: tr.SGD(-1.0), "above 0"),
+    "beta": (lambda: tr.AdamStar(0.1, b1=1.0), "below 1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case):
+    run, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        run()
+
+
+def test_names_are_no_losses():
+    with pytest.raises(TypeError):
+        tr.train(K2, [0, 1], loss="mse", optimizer=SGD, steps=1)
+    with pytest.raises(TypeError):
+        tr.train(K2, [0, 1], loss=tr.mse, optimizer="adam", steps=1)
