@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST = $(1)/bin/python -m pytest -n 2 -q $(2) $(ARGS)
 
-.PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs clean
+.PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs reproduce clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -15,17 +15,18 @@ help:  ## this list
 report: $(VENV)/.has-cli  ## an infinitely wide network learns to read digits
 	$(BIN)/everwide report
 
+# Most of the time is compilation: the second half does without what optimizes code that runs once.
 test: $(VENV)/.has-test  ## the suite in float32 and in float64; ARGS= goes to pytest
-	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV),-m "not slow")
-	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV),-m "not slow and not once")
+	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV),-m "not slow and not wide")
+	JAX_ENABLE_X64=1 JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call PYTEST,$(VENV),-m "not slow and not once")
 
 test-all: $(VENV)/.has-test  ## the same, with the slow tests
 	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV))
 	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV))
 
 test-lowest: .venv-lowest/.installed  ## the suite with the lowest versions that pyproject.toml admits
-	JAX_ENABLE_X64=0 $(call PYTEST,.venv-lowest,-m "not slow")
-	JAX_ENABLE_X64=1 $(call PYTEST,.venv-lowest,-m "not slow and not once")
+	JAX_ENABLE_X64=0 $(call PYTEST,.venv-lowest,-m "not slow and not wide")
+	JAX_ENABLE_X64=1 JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call PYTEST,.venv-lowest,-m "not slow and not once")
 
 test-torch: $(VENV)/.has-test  ## the tests that need PyTorch, which is large; TORCH= is what pip installs
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$(TORCH)"
@@ -53,6 +54,10 @@ accuracy: $(VENV)/.has-test  ## the accuracy of float32 kernels; ARGS= goes to b
 
 docs: $(VENV)/.has-docs  ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/; ARGS= goes to the one of the transformers
+	$(BIN)/everwide reproduce lee2019
+	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches
 	rm -rf $(VENV) .venv-lowest .bench site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -8,6 +8,8 @@ import pytest
 import everwide as ew
 from everwide import ArchitectureError, Dense, InputError, Relu, Serial
 
+pytestmark = pytest.mark.once
+
 NET = Serial(Dense(), Relu(), Dense(1))
 X = np.ones((4, 3))
 

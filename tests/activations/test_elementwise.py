@@ -12,6 +12,8 @@ from scipy import integrate
 import everwide as ew
 from everwide.activations import GaussianPair
 
+pytestmark = pytest.mark.wide
+
 X64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 SMOOTH, KINKED = (1e-8, 1e-6) if X64 else (1e-5, 1e-5)
 NAMED = {

@@ -11,6 +11,8 @@ from everwide.empirical import Finite
 from everwide.testing import exact_for
 from everwide.testing._compile import quick_jit
 
+pytestmark = pytest.mark.wide
+
 WIDTH = 5
 
 

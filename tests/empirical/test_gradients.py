@@ -17,6 +17,8 @@ from everwide.empirical._gradients import (
 from everwide.empirical._models import Model
 from everwide.testing import SAMPLED, exact_for
 
+pytestmark = pytest.mark.wide
+
 KEYS = jr.split(jr.key(0), 6)
 PARAMS = {"w": jr.normal(KEYS[0], (4, 3)), "b": jr.normal(KEYS[1], (4,)), "out": jr.normal(KEYS[2], (2, 4))}
 X, Y = jr.normal(KEYS[3], (7, 3)), jr.normal(KEYS[4], (7, 2))

@@ -15,6 +15,8 @@ from empirical.models_zoo import w
 from everwide.empirical import _kernels
 from everwide.empirical._schedule import Block, Bytes, Fit, Size, blocks, fit, pairs
 
+pytestmark = pytest.mark.once
+
 PARAMS = {"w": w(40, 60), "b": w(60), "g": w(60), "v": w(60, 6)}
 X = np.random.default_rng(0).standard_normal((50, 40)).astype(jnp.zeros(()).dtype)
 

@@ -10,6 +10,8 @@ import everwide as ew
 from everwide.empirical._models import Model, TorchModel, as_model, from_equinox, from_network, from_nnx, from_torch
 from everwide.testing import exact_for
 
+pytestmark = pytest.mark.wide
+
 KEY = jax.random.key(0)
 X = jax.random.normal(KEY, (4, 3))
 

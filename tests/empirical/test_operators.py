@@ -13,6 +13,8 @@ from everwide.empirical._models import Model
 from everwide.empirical._operators import activation_bytes, in_chunks, jacobian_operator, ntk_operator
 from everwide.testing import exact_for
 
+pytestmark = pytest.mark.wide
+
 KEYS = jax.random.split(jax.random.key(0), 8)
 PARAMS = {
     "w": jax.random.normal(KEYS[0], (4, 3)),

@@ -9,6 +9,8 @@ import pytest
 from everwide.empirical._models import as_model, from_equinox, from_nnx, from_torch
 from everwide.empirical._refusals import BatchDependenceError, refuse_batch_dependence, refuse_mixing, two_examples
 
+pytestmark = pytest.mark.once
+
 KEY = jax.random.key(0)
 X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 

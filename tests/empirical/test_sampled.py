@@ -12,6 +12,8 @@ from everwide.empirical import Finite, Sampled, sample_kernel
 from everwide.testing import SAMPLED, exact_for
 from everwide.testing._compile import quick_jit
 
+pytestmark = pytest.mark.once
+
 NET = ew.Serial(ew.Dense(w_std=1.4, b_std=0.3), ew.Relu(), ew.Dense(2))
 KEY = jr.key(3)
 DTYPE = np.dtype(jax.numpy.zeros(()).dtype)

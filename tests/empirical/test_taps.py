@@ -13,6 +13,8 @@ from everwide.empirical._source import traced
 from everwide.empirical._tangents import jax_tangents
 from everwide.testing._compile import quick_jit
 
+pytestmark = pytest.mark.wide
+
 TOLERANCE = 1e-10 if jnp.zeros(()).dtype == np.float64 else 1e-4
 
 

@@ -16,6 +16,8 @@ from everwide.kernels._compiled import Compiled, compiled
 from everwide.kernels._trunk import match
 from kernels import sites_reference
 
+pytestmark = pytest.mark.once
+
 pytest.importorskip("numba", reason="the compiled path needs numba: pip install everwide[cpu]")
 
 WIDE = jax.config.jax_enable_x64

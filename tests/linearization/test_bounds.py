@@ -19,6 +19,8 @@ from everwide.linearization import (
 )
 from everwide.testing import Slope, exact_for
 
+pytestmark = pytest.mark.once
+
 DTYPE = jnp.result_type(float)
 TANH = 4 / (3 * 3**0.5)  # the largest |tanh''|
 RNG = np.random.default_rng

@@ -15,6 +15,8 @@ from everwide.engine import InputError
 from everwide.linearization import linearize, scale_output, taylor
 from everwide.testing import Slope, exact_for
 
+pytestmark = pytest.mark.wide
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 DTYPE = jnp.result_type(float)
 NET = ew.Serial(ew.Dense(b_std=0.1), ew.Tanh(), ew.Dense(b_std=0.1), ew.Erf(), ew.Dense(2))

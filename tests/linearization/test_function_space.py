@@ -12,6 +12,8 @@ from everwide.engine import InputError
 from everwide.linearization import function_space_step, influence
 from everwide.testing import Slope, exact_for
 
+pytestmark = pytest.mark.wide
+
 DTYPE = jnp.result_type(float)
 RATES = np.array([0.04, 0.02, 0.01])
 

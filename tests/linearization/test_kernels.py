@@ -9,6 +9,8 @@ from everwide.engine import InputError
 from everwide.linearization import kernel_distance, label_alignment
 from everwide.testing import exact_for
 
+pytestmark = pytest.mark.wide
+
 DTYPE = jnp.result_type(float)
 
 

@@ -11,6 +11,8 @@ from everwide.engine import InputError
 from everwide.linearization import feature_movement, linearization_gap, parameter_movement
 from everwide.testing import Slope, exact_for
 
+pytestmark = pytest.mark.wide
+
 DTYPE = jnp.result_type(float)
 
 

@@ -16,6 +16,8 @@ from everwide.engine import InputError
 from everwide.linearization import quadratic_model
 from everwide.testing import exact_for
 
+pytestmark = pytest.mark.wide
+
 DTYPE = jnp.result_type(float)
 EPS = 1e-4
 

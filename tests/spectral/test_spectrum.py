@@ -3,6 +3,8 @@ import pytest
 
 from everwide import spectral as sp
 
+pytestmark = pytest.mark.once
+
 
 def kernel(n=6, rank=6, seed=0):
     g = np.random.default_rng(seed).normal(size=(n, rank))

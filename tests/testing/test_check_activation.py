@@ -7,6 +7,8 @@ import everwide.activations as act
 from everwide.activations import AbstractActivation, Dual, GaussianPair, Moments
 from everwide.testing import ConformanceError, check_activation
 
+pytestmark = pytest.mark.once
+
 RIGHT = {
     "relu": (act.Relu(), {}),
     "two_slope": (act.TwoSlope(-0.3, 1.2), {}),

@@ -10,6 +10,8 @@ from everwide.testing import run_case, run_golden
 from everwide.testing.__main__ import main
 from testing.fresh_cases import RELU, dense, fresh_case
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def written(tmp_path):

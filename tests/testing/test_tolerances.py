@@ -5,6 +5,8 @@ import pytest
 
 from everwide.testing import CANCELLING64, EXACT32, EXACT64, SAMPLED, Exact, Slope, cancelling_for, exact_for
 
+pytestmark = pytest.mark.once
+
 
 def test_exact_is_relative_to_the_largest_entry():
     assert Exact(1e-3).excess([1000.0, 0.5], [1000.0, 0.0]) == pytest.approx(0.5)

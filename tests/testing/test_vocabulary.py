@@ -12,6 +12,8 @@ from everwide.testing import EXACT64, Exact, build_network, run_case
 from testing import vocabulary_oracle
 from testing.fresh_cases import RELU, all_cases, conv, dense, fresh_case
 
+pytestmark = pytest.mark.once
+
 GOLDEN = Path(__file__).parent.parent / "golden"
 DTYPE = np.float64 if jax.config.jax_enable_x64 else np.float32
 FRESH = all_cases()

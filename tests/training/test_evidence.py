@@ -8,6 +8,8 @@ import pytest
 import everwide as ew
 from everwide import training as tr
 
+pytestmark = pytest.mark.once
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(15, 2))
 Y = np.sin(2 * X[:, :1]) + 0.1 * RNG.normal(size=(15, 1))

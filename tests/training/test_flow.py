@@ -8,6 +8,8 @@ import scipy.special
 from everwide import spectral as sp
 from everwide import training as tr
 
+pytestmark = pytest.mark.once
+
 pytest.importorskip("diffrax")
 
 RNG = np.random.default_rng(0)

@@ -8,6 +8,8 @@ import everwide as ew
 from everwide import spectral as sp
 from everwide import training as tr
 
+pytestmark = pytest.mark.once
+
 RNG = np.random.default_rng(0)
 X, X_TEST = RNG.normal(size=(12, 3)), RNG.normal(size=(4, 3))
 NET = ew.Serial(ew.Dense(w_std=1.5, b_std=0.3), ew.Relu(), ew.Dense(2))

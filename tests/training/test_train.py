@@ -10,6 +10,8 @@ import everwide as ew
 from everwide import training as tr
 from training.direct import Model
 
+pytestmark = pytest.mark.once
+
 MODEL = Model()
 BATCHES = np.stack([np.random.default_rng(i).permutation(30)[:8] for i in range(60)])
 ONLINE = np.arange(30)[:, None]
@@ -173,7 +175,8 @@ BAD = {
     "counts": (lambda: tr.train(K2, [0, -1], loss=tr.poisson, optimizer=SGD, steps=1), "not negative"),
     "rows": (lambda: tr.train(K2, [1.0], loss=tr.mse, optimizer=SGD, steps=1), "1 rows and the kernel 2"),
     "asymmetric": (lambda: tr.train(np.tri(2), [0, 1], loss=tr.mse, optimizer=SGD, steps=1), "symmetric"),
-    "negative": (lambda: tr.train(-K2, [0, 1], loss=tr.mse, optimizer=SGD, steps=1), "positive semidefinite"),
+    "negative": (lambda: tr.train(-K2, [0, 1], loss=tr.mse, optimizer=SGD, steps=1), "smallest eigenvalue is -1"),
+    "indefinite": (lambda: tr.train(2 - K2, [0, 1], loss=tr.mse, optimizer=SGD, steps=1), "smallest eigenvalue is -1"),
     "no steps": (lambda: tr.train(K2, [0, 1], loss=tr.mse, optimizer=SGD), "needs steps"),
     "empty batch": (lambda: tr.train(K2, [0, 1], loss=tr.mse, optimizer=SGD, batches=np.zeros((3, 0), int)), "one row"),
     "far row": (lambda: tr.train(K2, [0, 1], loss=tr.mse, optimizer=SGD, batches=[[0, 2]]), "rows 0 to 2"),

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float
 
 from ._filters import AbstractFilter
 
-_ROUNDING = 1e3  # units of rounding that an honest kernel may be off
+_ROUNDING = 1e3  # units of rounding by which entries may differ from their mirror images
+_NEGATIVE = 10  # times n units of rounding of the largest eigenvalue, by which the smallest may be below 0
 
 
 class KernelError(ValueError):
@@ -46,7 +47,7 @@ class Spectrum(eqx.Module):
         eps = _precision(kernel)
         values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False, overwrite_a=True)
         noise = len(values) * eps * max(float(np.abs(values).max()), np.finfo(np.float64).tiny)
-        if values[0] < -_ROUNDING * noise:
+        if values[0] < -_NEGATIVE * noise:
             raise KernelError(
                 f"{what} is not positive semidefinite: its smallest eigenvalue is {values[0]:.3g}, the largest "
                 f"{values[-1]:.3g}. Was it computed in float32, or is it a difference of kernels? "
@@ -96,6 +97,20 @@ def checked_kernel(kernel: Any, what: str = "The kernel") -> Float[np.ndarray, "
             f"{matrix[column, row]:.6g}. Pass the kernel of the training rows with themselves."
         )
     return (matrix + matrix.T) / 2
+
+
+def check_definite(matrix: np.ndarray, what: str = "The kernel") -> None:
+    """Raise if a symmetric matrix has an eigenvalue below 0 by more than rounding: a Cholesky factorization tells."""
+    largest = float(np.abs(matrix).sum(0).max())  # at least the largest eigenvalue
+    shift = _NEGATIVE * len(matrix) * _precision(matrix) * max(largest, np.finfo(np.float64).tiny)
+    try:
+        scipy.linalg.cholesky(matrix + np.asarray(shift, matrix.dtype) * np.eye(len(matrix), dtype=matrix.dtype))
+    except scipy.linalg.LinAlgError:
+        smallest = float(scipy.linalg.eigvalsh(matrix.astype(np.float64), subset_by_index=(0, 0))[0])
+        raise KernelError(
+            f"{what} is not positive semidefinite: its smallest eigenvalue is {smallest:.3g}. "
+            f"Add a ridge of at least {-smallest:.2g}."
+        ) from None
 
 
 def _precision(kernel: Any) -> float:

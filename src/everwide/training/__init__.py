@@ -12,6 +12,7 @@ from ._kernels import FeatureKernel as FeatureKernel
 from ._kernels import FunctionKernel as FunctionKernel
 from ._kernels import MatrixKernel as MatrixKernel
 from ._kernels import OperatorKernel as OperatorKernel
+from ._layer import KernelLayer as KernelLayer
 from ._losses import AbstractLoss as AbstractLoss
 from ._losses import BinaryCrossEntropy as BinaryCrossEntropy
 from ._losses import Custom as Custom
@@ -27,6 +28,7 @@ from ._losses import huber as huber
 from ._losses import mse as mse
 from ._losses import poisson as poisson
 from ._losses import softmax_cross_entropy as softmax_cross_entropy
+from ._machine import KernelMachine as KernelMachine
 from ._optimizers import SGD as SGD
 from ._optimizers import AbstractOptimizer as AbstractOptimizer
 from ._optimizers import AdamStar as AdamStar
@@ -35,6 +37,8 @@ from ._process import Gaussian as Gaussian
 from ._process import GaussianProcess as GaussianProcess
 from ._process import LeaveOneOut as LeaveOneOut
 from ._regression import Regression as Regression
+from ._reweight import move_features as move_features
+from ._reweight import reweight_for_feature_update as reweight_for_feature_update
 from ._train import train as train
 from ._trained import DivergenceWarning as DivergenceWarning
 from ._trained import History as History

@@ -109,9 +109,18 @@ class Problem(eqx.Module):
 
     def slope(self, t: Any, state: Any, args: Any) -> Any:
         """The derivative of the state in time."""
-        a = state if self.friction is None else state[0]
+        a = self.coefficients(state)
         force = -jax.vmap(jax.grad(self.loss))(self.outputs(a), self.y) / self.normalization.divisor(len(self.f0))
         return force if self.friction is None else (state[1], force - self.friction * state[1])
+
+    def begin(self) -> Any:
+        """At rest, at the initial function."""
+        zero = jnp.zeros_like(self.f0)
+        return zero if self.friction is None else (zero, zero)
+
+    def coefficients(self, state: Any) -> Array:
+        """Without the momentum."""
+        return state if self.friction is None else state[0]
 
     @property
     def unit(self) -> float:
@@ -137,49 +146,48 @@ def _problem(kernel, y, loss: AbstractLoss, f0, outputs, normalization, rate, mo
 
 
 def _solve(problem: Problem, times: np.ndarray, until: float | None, rtol, atol, max_steps) -> Flow:
+    scaled = times * problem.unit
+    solution, stopped = _integrated(problem, scaled, until, rtol, atol, max_steps)
+    if solution is None:
+        raise FlowError(
+            f"The solver took {max_steps} steps without reaching the time {times[-1]:g}, or failed: the problem is "
+            "stiff. Ask for earlier times, loosen rtol and atol, or raise max_steps; Regression has the squared loss."
+        )
+    saved, stop = (np.asarray(problem.coefficients(found)) for found in solution)
+    found = saved if stopped is None else np.where((scaled <= stopped)[:, None, None], saved, stop[-1])
+    look = jax.jit(jax.vmap(lambda one: (problem.outputs(one), problem.mean_loss(one))))
+    outputs, losses = (np.asarray(v) for v in look(jnp.asarray(found)))
+    return Flow(times, found, outputs, losses, None if stopped is None else stopped / problem.unit)
+
+
+def _integrated(problem: Problem, times: np.ndarray, until, rtol, atol, max_steps) -> tuple[Any, float | None]:
+    """States at the times and at the end, and where an event ended it; no states where the solver gave up."""
     try:
         import diffrax
         import optimistix
     except ImportError as fault:
         raise ImportError("kernel_flow needs diffrax: pip install 'everwide[train]'.") from fault
-    zero = jnp.zeros_like(problem.f0)
-    begin = zero if problem.friction is None else (zero, zero)
-    scaled = times * problem.unit
-    coefficient = lambda state: state if problem.friction is None else state[0]
-    event = None
-    if until is not None:
-        gap = lambda t, y, args, **_: problem.mean_loss(coefficient(y)) - until  # diffrax names the arguments
-        event = diffrax.Event(gap, optimistix.Newton(1e-6, 1e-9))
-    last = max(float(scaled[-1]), np.finfo(np.float64).tiny)
+    gap = lambda t, y, args, **_: problem.mean_loss(problem.coefficients(y)) - until  # diffrax names the arguments
+    last = max(float(times[-1]), np.finfo(np.float64).tiny)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(problem.slope),
         diffrax.Dopri8(),
         0.0,
         last,
         None,
-        begin,
+        problem.begin(),
         saveat=diffrax.SaveAt(
-            subs=[diffrax.SubSaveAt(ts=jnp.asarray(np.minimum(scaled, last))), diffrax.SubSaveAt(t1=True)]
+            subs=[diffrax.SubSaveAt(ts=jnp.asarray(np.minimum(times, last))), diffrax.SubSaveAt(t1=True)]
         ),
         stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
         max_steps=max_steps,
-        event=event,
+        event=None if until is None else diffrax.Event(gap, optimistix.Newton(1e-6, 1e-9)),
         throw=False,
     )
-    ended = solution.result == diffrax.RESULTS.event_occurred
-    if not (bool(ended) or bool(solution.result == diffrax.RESULTS.successful)):
-        raise FlowError(
-            f"The solver took {max_steps} steps without reaching the time {times[-1]:g}, or failed: the problem is "
-            "stiff. Ask for earlier times, loosen rtol and atol, or raise max_steps; Regression has the squared loss."
-        )
-    assert solution.ys is not None
-    assert solution.ts is not None
-    saved, stop = (np.asarray(coefficient(found)) for found in solution.ys)
-    end = float(solution.ts[1][-1]) if bool(ended) else None
-    found = saved if end is None else np.where((scaled <= end)[:, None, None], saved, stop[-1])
-    fine = jax.jit(jax.vmap(lambda one: (problem.outputs(one), problem.mean_loss(one))))
-    outputs, losses = (np.asarray(v) for v in fine(jnp.asarray(found)))
-    return Flow(times, found, outputs, losses, None if end is None else end / problem.unit)
+    if bool(solution.result == diffrax.RESULTS.event_occurred):
+        assert solution.ts is not None
+        return solution.ys, float(solution.ts[1][-1])
+    return (solution.ys if bool(solution.result == diffrax.RESULTS.successful) else None), None
 
 
 def _times(times: Any) -> np.ndarray:

@@ -95,7 +95,7 @@ class AdamStar(AbstractOptimizer):
     """ADAM with the second moment averaged over an infinite width: a number for each output.
 
     The second moment of the gradient of a batch is its squared norm as a function, `1/B^2 g^T K_BB g`. `rate` and `eps`
-    are those of outputs, not of weights: `adam_star_rate` converts them for a network of finite width.
+    are those of outputs, not of weights: `to_finite` converts them for a network of finite width.
 
     >>> import everwide.training as tr
     >>> tr.AdamStar(0.01, weight_decay=0.1).b2

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from .._compile import trusted_filter_jit
 from ..spectral import Normalization
 from ._batches import chunks
 from ._element import Element, Start, zero_like
@@ -141,7 +142,10 @@ def _prepared(
         raise ValueError(f"y has {len(targets)} rows and the kernel {n}: they must agree.")
     start = _start(given, n, k, dtype, f0_power, asked=bool(optimizer.needs_norm and optimizer.l2))
     exact = targets if np.issubdtype(targets.dtype, np.integer) else targets.astype(dtype)
-    return Run(kernel, jnp.asarray(exact), start, loss, optimizer, normalization)
+    if not callable(optimizer.rate):  # an array, so that another rate needs no other code
+        optimizer = eqx.tree_at(lambda o: o.rate, optimizer, jnp.asarray(optimizer.rate, dtype))
+    on_device = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, kernel)
+    return Run(on_device, jnp.asarray(exact), start, loss, optimizer, normalization)
 
 
 def _start(f0: np.ndarray | None, n: int, k: int, dtype: np.dtype, power: Any, *, asked: bool) -> Start:
@@ -203,14 +207,14 @@ def _is_kept(step: int, record: int | Sequence[int] | None) -> bool:
     return step % record == 0 if isinstance(record, int) else step in record
 
 
-@eqx.filter_jit
+@trusted_filter_jit
 def _stretch(run: Run, state: State, batches: Array | None, steps: int) -> State:
     if batches is None:
         return lax.fori_loop(0, steps, lambda _, s: run.step(s, None), state)
     return lax.scan(lambda s, batch: (run.step(s, batch), None), state, batches)[0]
 
 
-@eqx.filter_jit
+@trusted_filter_jit
 def _loss(run: Run, here: Element) -> Array:
     return run.mean_loss(here)
 

@@ -1,0 +1,74 @@
+"""Moving the features of an infinitely wide network is the same as changing its readout."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+Field = Callable[[Any], Any]
+
+
+def reweight_for_feature_update(
+    m_hat: Field, velocity: Field, log_density: Field, step: float, carry_weights: bool = True
+) -> Field:
+    """The readout with which unmoved features give the function that moved features would give, to order `step^2`.
+
+    An infinitely wide network is `f(x) = E[g(x, omega) m_hat(omega)]` over the density of `omega`. Moving every
+    feature by `step * velocity(omega)` can be undone by another readout, `m_hat` less `step` times
+
+    - `div(rho m_hat velocity) / rho`, with `carry_weights`: a neuron keeps its output weight, as in real training;
+    - `m_hat div(rho velocity) / rho` without: `m_hat` is a fixed function, read where the neuron arrives.
+
+    The arguments are JAX functions of one `omega`, an array or a tree of arrays: `m_hat` returns output weights,
+    `velocity` something like `omega`, `log_density` a number, up to a constant; the density must be positive. So is the
+    returned function of one `omega`: `jax.vmap` takes it to many. `move_features` moves samples of `omega` instead.
+
+    Features from a standard normal density that all move by `step` to the right: the same as tilting the readout.
+
+    >>> import everwide.training as tr, jax, jax.numpy as jnp
+    >>> normal = lambda omega: -jnp.sum(omega**2) / 2
+    >>> moved = tr.reweight_for_feature_update(lambda omega: 1.0, jnp.ones_like, normal, step=0.1)
+    >>> jax.vmap(moved)(jnp.array([-1.0, 0.0, 2.0]))
+    Array([0.9, 1. , 1.2], ...)
+
+    Sernau, "Infinite width models that work" (2024), theorem 1; there, without the term that carries the weights.
+    """
+
+    def reweighted(omega: Any) -> Any:
+        along = velocity(omega)
+        _same_form(omega, along)
+        _, growth = jax.jvp(log_density, (omega,), (along,))
+        readout, carried = jax.jvp(lambda at: jax.tree.map(jnp.asarray, m_hat(at)), (omega,), (along,))
+        loss = step * (divergence(velocity, omega) + growth)
+        kept = jax.tree.map(lambda m: m * (1 - loss), readout)
+        if not carry_weights:
+            return kept
+        return jax.tree.map(lambda m, change: m - step * change, kept, carried)
+
+    return reweighted
+
+
+def move_features(omega: Any, velocity: Field, step: float) -> Any:
+    """Every feature, along the leading axis of `omega`, one step along the velocity.
+
+    >>> import everwide.training as tr, jax.numpy as jnp
+    >>> tr.move_features(jnp.array([[1.0, 2.0], [3.0, 4.0]]), lambda omega: -omega, step=0.5)
+    Array([[0.5, 1. ], [1.5, 2. ]], ...)
+    """
+    return jax.tree.map(lambda at, along: at + step * along, omega, jax.vmap(velocity)(omega))
+
+
+def divergence(velocity: Field, omega: Any) -> jax.Array:
+    """The trace of the Jacobian of a vector field: one forward pass for each number in `omega`."""
+    flat, unravel = ravel_pytree(omega)
+    flattened = lambda at: ravel_pytree(velocity(unravel(at)))[0]
+    along = lambda axis: jnp.vdot(axis, jax.jvp(flattened, (flat,), (axis,))[1])
+    return jnp.sum(jax.lax.map(along, jnp.eye(len(flat), dtype=flat.dtype)))
+
+
+def _same_form(omega: Any, along: Any) -> None:
+    shapes = lambda tree: jax.tree.map(jnp.shape, tree)
+    if jax.tree.structure(omega) != jax.tree.structure(along) or shapes(omega) != shapes(along):
+        raise ValueError(f"velocity(omega) has the form {shapes(along)}, expected that of omega: {shapes(omega)}.")

@@ -1,0 +1,145 @@
+"""Pure steps of functions that grow by rows."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction
+from ..kernels import Infinite
+from ..spectral import KernelError
+from ._element import Element
+from ._kernels import FunctionKernel
+from ._losses import AbstractLoss
+from ._optimizers import SGD, AbstractOptimizer, AdamStar, Gradient
+
+_ALL_AT_ONCE = 1 << 20
+
+
+def memory_length(optimizer: AbstractOptimizer, dtype: np.dtype) -> int:
+    """Steps after which an optimizer's memory of a row is below rounding."""
+    if not isinstance(optimizer, SGD | AdamStar):
+        raise TypeError(f"optimizer={optimizer!r}: expected everwide.training.SGD(...) or AdamStar(...).")
+    if optimizer.l2:
+        raise ValueError(
+            f"{type(optimizer).__name__}(l2={optimizer.l2}) moves all rows at every step, which a stream cannot "
+            "afford. Use weight_decay, or everwide.training.train."
+        )
+    kept = optimizer.momentum if isinstance(optimizer, SGD) else optimizer.b1
+    return math.ceil(math.log(np.finfo(dtype).eps) / math.log(kept)) if kept else 0
+
+
+def plain_kernel(kernel: Any, which: str) -> tuple[Callable[[Any, Any], Any], tuple[int, ...] | None, int]:
+    """A function of two arrays of rows, the shape of a row where it is known, and the rows of a good tile."""
+    if isinstance(kernel, AbstractHostKernelFunction) or not callable(getattr(kernel, "block", kernel)):
+        raise TypeError(f"kernel={kernel!r}: expected an everwide.Infinite, or a JAX function k(x1, x2) -> (n1, n2).")
+    if not isinstance(kernel, AbstractKernelFunction):
+        return kernel, None, _ALL_AT_ONCE
+    if kernel.site_shape():
+        raise KernelError(
+            f"The network leaves sites {kernel.site_shape()}, and one number is needed for a pair of rows. "
+            "Put Flatten or GlobalAvgPool before its last layer."
+        )
+    tile = 1 << (kernel.examples_per_tile(8).bit_length() - 1)
+    known = kernel.shape if isinstance(kernel, Infinite) else None
+    return FunctionKernel.of(kernel, np.zeros((1, 1)), which).fn, known, tile
+
+
+def is_element(found: Any) -> bool:
+    """Whether it is a function, given by its coefficients."""
+    return isinstance(found, Element)
+
+
+def map_elements(fn: Callable[[Element], Element], memory: Any) -> Any:
+    """Change the functions in an optimizer's memory, and leave the numbers."""
+    return jax.tree.map(lambda part: fn(part) if is_element(part) else part, memory, is_leaf=is_element)
+
+
+class Weights(NamedTuple):
+    """What takes the place of parameters: coefficients of the rows, what is left of `f0`, the optimizer's memory."""
+
+    coefficients: Array
+    start: Array
+    memory: Any
+    step: Array
+
+
+class Move(NamedTuple):
+    """A batch, where its rows go, and where the rows begin that still carry momentum."""
+
+    x: Any  # arrays of the host until they are traced: no step is spent on moving them
+    y: Any
+    shares: Any
+    at: Any
+    live_from: Any
+
+
+class Rules(eqx.Module):
+    """What stays the same along the stream."""
+
+    kernel: Callable[[Any, Any], Any]
+    shape: tuple[int, ...] | None = eqx.field(static=True)
+    tile: int = eqx.field(static=True)
+    f0: Callable[[Any], Any] | None
+    loss: AbstractLoss
+    optimizer: AbstractOptimizer
+
+    def first(self, x: Array) -> Any:
+        """`f0`."""
+        if self.f0 is None:
+            return 0
+        found = self.f0(x)
+        if jnp.ndim(found) != 2 or len(found) != len(x):
+            raise ValueError(f"f0 has shape {jnp.shape(found)} for {len(x)} rows, expected ({len(x)}, outputs).")
+        return found
+
+    def cross(self, a: Array, b: Array) -> Array:
+        """The kernel `(a, b)`, in tiles that fit; both numbers of rows are powers of two."""
+        if len(a) > self.tile:
+            parts = lax.map(lambda some: self.cross(some, b), a.reshape(-1, self.tile, *a.shape[1:]))
+            return parts.reshape(len(a), len(b))
+        if len(a) * len(b) > self.tile**2:
+            parts = lax.map(lambda some: self.cross(a, some), b.reshape(-1, self.tile**2 // len(a), *b.shape[1:]))
+            return jnp.moveaxis(parts, 0, 1).reshape(len(a), len(b))
+        found = self.kernel(a, b)
+        if jnp.shape(found) != (len(a), len(b)):
+            raise KernelError(f"The kernel has shape {jnp.shape(found)}, expected {(len(a), len(b))}: one for a pair.")
+        return found
+
+    def advance(self, weights: Weights, x: Array, move: Move, window: int) -> Weights:
+        """One step: only the last `window` rows are touched, unless weights decay."""
+        move = jax.tree.map(jnp.asarray, move)
+        n = len(move.x)
+        outputs = self.cross(move.x, x) @ weights.coefficients + weights.start * self.first(move.x)
+        delta = jax.vmap(jax.grad(self.loss))(outputs, move.y) * move.shares[:, None]
+        # On its own: beside the other rows, equal rows would make all of them pay for the accuracy that they need.
+        own = self.cross(move.x, move.x)
+        begin = jnp.maximum(move.at + n - window, 0)
+        cut = lambda a: lax.dynamic_slice_in_dim(a, begin, window)
+        put = lambda a, part: lax.dynamic_update_slice_in_dim(a, part, begin, 0)
+        live = (begin + jnp.arange(window, dtype=begin.dtype) >= move.live_from)[:, None]
+        recent = lambda e: e._replace(coefficients=jnp.where(live, cut(e.coefficients), 0))
+        memory = map_elements(recent, weights.memory)
+        zeros = lambda rows: jnp.zeros((rows, delta.shape[1]), delta.dtype)
+        none, placed = zeros(0), lax.dynamic_update_slice_in_dim(zeros(window), delta, move.at - begin, 0)
+        gradient = Gradient(Element(placed, none, jnp.zeros_like(weights.start)), jnp.sum(delta * (own @ delta), 0))
+        here = Element(cut(weights.coefficients), none, weights.start)
+        here, memory = self.optimizer.step(here, gradient, memory, weights.step)
+        whole = lambda old, new: new._replace(coefficients=put(old.coefficients, new.coefficients))
+        kept = jax.tree.map(
+            lambda old, new: whole(old, new) if is_element(old) else new, weights.memory, memory, is_leaf=is_element
+        )
+        return Weights(put(self._decayed(weights), here.coefficients), here.start, kept, weights.step + 1)
+
+    def _decayed(self, weights: Weights) -> Array:
+        decay = self.optimizer.weight_decay
+        if not decay:
+            return weights.coefficients
+        rate = jnp.asarray(self.optimizer.rate_at(weights.step), weights.start.dtype)
+        return weights.coefficients * (1 - rate * decay)
