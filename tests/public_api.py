@@ -16,6 +16,7 @@ from typing import Any
 import everwide
 import everwide.kernel
 import everwide.optim
+import everwide.reproductions
 import everwide.signal
 import everwide.testing
 
@@ -30,6 +31,9 @@ MODULES = (
     everwide.linearization,
     everwide.comparison,
     everwide.optim,
+    everwide.spectral,
+    everwide.training,
+    everwide.reproductions,
     everwide.signal,
     everwide.kernel,
     everwide.testing,

@@ -5,16 +5,17 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from .layers import AbstractLayer
@@ -27,6 +28,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+reproduce = typer.Typer(
+    help="Run the experiments of papers again: tables, figures, and which claims hold.", no_args_is_help=True
+)
+app.add_typer(reproduce, name="reproduce")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -76,6 +82,8 @@ def _without_traceback() -> Iterator[None]:
     """A fault of the network is an answer, not a crash: one line, exit code 1."""
     try:
         yield
+    except typer.Exit:
+        raise
     except ArchitectureError as error:
         _fail(str(error))
     except Exception as error:  # a user's own layer may raise anything
@@ -227,3 +235,121 @@ def _print_report(found: DigitsReport) -> None:
     console = Console()
     console.print(table)
     console.print(f"exact kernels and solve: {found.seconds:.1f} s")
+
+
+Widths = Annotated[str | None, typer.Option(metavar="WIDTH,...", help="Widths, such as 64,128,256.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Runs of each width, with other draws.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Steps of training.")]
+Out = Annotated[Path | None, typer.Option(file_okay=False, help="Folder of results; by default in reproductions/.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes: to see that everything runs.")]
+
+
+@reproduce.command("sernau2024")
+def reproduce_sernau2024(
+    text: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Text to learn from; by default Python's standard library."),
+    ] = None,
+    widths: Widths = None,
+    steps: Steps = None,
+    seeds: Seeds = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Blocks of the transformer.")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Heads of attention.")] = None,
+    dim: Annotated[int | None, typer.Option(min=1, help="Dimension of the residual stream.")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="Bytes in a window.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Windows in a step.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="The paper's model: 6 layers, 16 heads, 40 000 steps.")] = False,
+    quick: Quick = False,
+    out: Out = None,
+) -> None:
+    """Transformers with trained MLP blocks, or frozen ones with ADAM, SGD or ADAM* on their read-outs.
+
+    Finished runs are kept in the folder of results: the same command goes on where it was interrupted.
+    """
+    if full and quick:
+        raise typer.BadParameter("choose one of --full and --quick.", param_hint="'--full'")
+    package = _reproductions()
+    setting = package.Setting.full() if full else package.Setting.quick() if quick else package.Setting.small()
+    sizes = {"steps": steps, "seeds": seeds, "layers": layers, "heads": heads}
+    sizes |= {"dim": dim, "context": context, "batch": batch, "widths": widths and _parse_widths(widths)}
+    sizes |= {"tuning_steps": steps and -(-steps // 3)}
+    folder = out or Path("reproductions") / f"sernau2024{'-full' * full}{'-quick' * quick}"
+    with _without_traceback():
+        chosen = replace(setting, **{name: size for name, size in sizes.items() if size is not None})
+        found = _watched(lambda progress: package.sernau2024(chosen, text=text, out=folder, progress=progress), folder)
+    _print_reproduction(found, ("arm", "width", "test", "spread", "seeds"), folder)
+
+
+@reproduce.command("lee2019")
+def reproduce_lee2019(
+    widths: Widths = None,
+    steps: Steps = None,
+    seeds: Seeds = None,
+    rows: Annotated[int | None, typer.Option(min=2, help="Training examples.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+) -> None:
+    """Networks of growing width beside their linearizations and their limit, over the time of training."""
+    package = _reproductions()
+    sizes = {"widths": (8, 16), "steps": 10, "seeds": 2, "rows": 4} if quick else {}
+    given = {"widths": widths and _parse_widths(widths), "steps": steps, "seeds": seeds, "rows": rows}
+    sizes |= {name: size for name, size in given.items() if size is not None}
+    folder = out or Path("reproductions") / f"lee2019{'-quick' * quick}"
+    with _without_traceback():
+        found = _watched(lambda progress: package.lee2019(**sizes, out=folder, progress=progress), folder)
+    _print_reproduction(found, ("regime", "width", "gap_infinite", "gap_linearized"), folder)
+
+
+def _reproductions() -> ModuleType:
+    try:
+        from . import reproductions
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "optax":
+            raise
+        _fail("reproductions need optax and matplotlib. Install them with: pip install 'everwide[cli,train,plot]'")
+    return reproductions
+
+
+def _parse_widths(text: str) -> tuple[int, ...]:
+    try:
+        widths = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        widths = ()
+    if not widths or min(widths) < 1:
+        raise typer.BadParameter(
+            f"{text!r}: expected whole numbers above 0 separated by commas, such as 64,128,256.",
+            param_hint="'--widths'",
+        )
+    return widths
+
+
+def _watched(work: Callable[[Callable[[Any], None]], Any], folder: Path) -> Any:
+    """Run with a bar that shows how far it is."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+    )
+    try:
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task("")
+            return work(lambda s: bar.update(task, completed=s.done, total=s.total, description=s.note))
+    except KeyboardInterrupt:
+        typer.echo(
+            f"interrupted: finished runs are kept in {folder}, and the same command goes on from them.", err=True
+        )
+        raise typer.Exit(130) from None
+
+
+def _print_reproduction(found: Any, columns: tuple[str, ...], folder: Path) -> None:
+    table = Table()
+    for name in columns:
+        table.add_column(name)
+    for row in found.table():
+        table.add_row(*(f"{row[name]:.4f}" if isinstance(row[name], float) else str(row[name]) for name in columns))
+    console = Console()
+    console.print(table)
+    for claim in found.claims():
+        console.print(f"- {claim}", markup=False, highlight=False)
+    console.print(f"written to {folder}", markup=False, highlight=False)

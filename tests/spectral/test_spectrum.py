@@ -78,3 +78,12 @@ def test_bad_noise():
         sp.factorize(np.eye(2), -1.0)
     with pytest.raises(sp.KernelError, match="singular"):
         sp.factorize(np.ones((3, 3)))
+
+
+def test_float32_kernels_keep_what_is_above_their_rounding():
+    x = np.random.default_rng(0).normal(size=(400, 5))
+    square = ((x[:, None] - x[None]) ** 2).sum(-1)
+    k = (np.exp(-square / 20) + 1e-3 * np.eye(400)).astype(np.float32)
+    assert sp.Spectrum.of(k).rank == 400
+    twice = np.tile(k, (2, 2))
+    assert sp.Spectrum.of(twice).rank == 400

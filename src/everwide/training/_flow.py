@@ -101,7 +101,7 @@ class Problem(eqx.Module):
 
     def outputs(self, a: Array) -> Array:
         """At the training rows."""
-        return self.f0 + self.kernel.whole(a)
+        return self.f0 + self.kernel.whole(a.T).T
 
     def mean_loss(self, a: Array) -> Array:
         """Over the training rows."""

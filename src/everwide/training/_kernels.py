@@ -17,7 +17,7 @@ from ..spectral._spectrum import check_definite
 
 Batch = Int[Array, " batch"]
 
-_LARGEST_CHECKED = 5000  # rows of a matrix whose eigenvalues are checked: beyond, that would take longer than training
+_LARGEST_CHECKED = 2000  # rows of a matrix whose eigenvalues are checked: beyond, it would take longer than training
 
 
 class AbstractTrainKernel(eqx.Module):
@@ -34,12 +34,12 @@ class AbstractTrainKernel(eqx.Module):
         """Of the numbers."""
 
     @abc.abstractmethod
-    def product(self, batch: Batch, delta: Float[Array, "batch k"]) -> Float[Array, "n k"]:
-        """`K[:, batch] @ delta`: all rows with those of the batch."""
+    def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
+        """`delta @ K[batch]`: all rows with those of the batch."""
 
     @abc.abstractmethod
-    def whole(self, delta: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        """`K @ delta`."""
+    def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
+        """`delta @ K`."""
 
 
 class MatrixKernel(AbstractTrainKernel):
@@ -65,15 +65,13 @@ class MatrixKernel(AbstractTrainKernel):
     def dtype(self) -> np.dtype:
         return np.dtype(self.matrix.dtype)
 
-    def product(self, batch: Batch, delta: Float[Array, "batch k"]) -> Float[Array, "n k"]:
-        found = jnp.asarray(self.matrix)[batch]  # rows lie contiguously, and the matrix is symmetric
-        if found.ndim == 2:
-            return found.T @ delta
-        return jnp.einsum("bnij,bi->nj", found, delta)
+    def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
+        found = jnp.asarray(self.matrix)[batch]
+        return delta @ found if found.ndim == 2 else jnp.einsum("bnij,ib->jn", found, delta)
 
-    def whole(self, delta: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
         matrix = jnp.asarray(self.matrix)
-        return matrix @ delta if matrix.ndim == 2 else jnp.einsum("mnij,mi->nj", matrix, delta)
+        return delta @ matrix if matrix.ndim == 2 else jnp.einsum("mnij,im->jn", matrix, delta)
 
 
 class FeatureKernel(AbstractTrainKernel):
@@ -98,13 +96,13 @@ class FeatureKernel(AbstractTrainKernel):
     def dtype(self) -> np.dtype:
         return np.dtype(self.features.dtype)
 
-    def product(self, batch: Batch, delta: Float[Array, "batch k"]) -> Float[Array, "n k"]:
+    def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
         g = jnp.asarray(self.features)
-        return g @ (g[batch].T @ delta)
+        return (delta @ g[batch]) @ g.T
 
-    def whole(self, delta: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
         g = jnp.asarray(self.features)
-        return g @ (g.T @ delta)
+        return (delta @ g) @ g.T
 
 
 class FunctionKernel(AbstractTrainKernel):
@@ -141,13 +139,13 @@ class FunctionKernel(AbstractTrainKernel):
     def dtype(self) -> np.dtype:
         return np.dtype(self.x.dtype)
 
-    def product(self, batch: Batch, delta: Float[Array, "batch k"]) -> Float[Array, "n k"]:
+    def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
         x = jnp.asarray(self.x)
-        return self.fn(x, x[batch]) @ delta
+        return delta @ self.fn(x[batch], x)
 
-    def whole(self, delta: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
         x = jnp.asarray(self.x)
-        return jax.lax.map(lambda row: (self.fn(row[None], x) @ delta)[0], x, batch_size=256)
+        return jax.lax.map(lambda row: delta @ self.fn(x, row[None])[:, 0], x, batch_size=256).T
 
 
 class OperatorKernel(AbstractTrainKernel):
@@ -173,11 +171,11 @@ class OperatorKernel(AbstractTrainKernel):
     def dtype(self) -> np.dtype:
         return self.precision
 
-    def product(self, batch: Batch, delta: Float[Array, "batch k"]) -> Float[Array, "n k"]:
-        return self.whole(jnp.zeros((self.rows, delta.shape[1]), delta.dtype).at[batch].add(delta))
+    def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
+        return self.whole(jnp.zeros((len(delta), self.rows), delta.dtype).at[:, batch].add(delta))
 
-    def whole(self, delta: Float[Array, "n k"]) -> Float[Array, "n k"]:
-        return self.operator(delta)
+    def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
+        return self.operator(delta.T).T
 
 
 class _Field(eqx.Module):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from ..kernel import AbstractKernelFunction
 from ..spectral import KernelError
-from ._element import Element
+from ._element import unvalued
 from ._optimizers import AbstractOptimizer, Gradient
 from ._stream import map_elements, memory_length, plain_kernel
 
@@ -73,7 +73,7 @@ class KernelLayer(eqx.Module):
         zeros = lambda *size: jnp.zeros((*size, outputs), found)
         self.x = jnp.ones((capacity, *shape), found)  # at 0 many kernels have no derivative
         self.coefficients = zeros(capacity)
-        self.memory = optimizer.init(Element(zeros(capacity), zeros(0), zeros()))
+        self.memory = optimizer.init(unvalued(zeros(capacity), zeros()))
         self.size, self.steps = jnp.asarray(0, jnp.int32), jnp.asarray(0, jnp.int32)
         self.numbers, self.rest = eqx.partition((fn, optimizer), _is_numbers)
 
@@ -97,9 +97,9 @@ class KernelLayer(eqx.Module):
         kernel, optimizer = self._parts()
         rows, delta = lax.stop_gradient((x, cotangents))
         placed = lax.dynamic_update_slice_in_dim(jnp.zeros_like(self.coefficients), delta, size, 0)
-        nothing, none = self.tap(0), jnp.zeros_like(self.coefficients[0])
-        gradient = Gradient(Element(placed, nothing, none), jnp.sum(delta * (kernel(rows, rows) @ delta), 0))
-        here = Element(self.coefficients, nothing, none)
+        none = jnp.zeros_like(self.coefficients[0])
+        gradient = Gradient(unvalued(placed, none), jnp.sum(delta * (kernel(rows, rows) @ delta), 0))
+        here = unvalued(self.coefficients, none)
         here, memory = optimizer.step(here, gradient, self.memory, self.steps)
         support = lax.dynamic_update_slice_in_dim(self.x, rows, size, 0)
         return self._with(support, here.coefficients, memory, size + n, self.steps + 1)

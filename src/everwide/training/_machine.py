@@ -21,7 +21,7 @@ from ..engine._inputs import as_rows
 from ..kernel import AbstractKernelFunction
 from ..spectral import Normalization
 from ._compression import pivots, projected, relative_error, rounding
-from ._element import Element
+from ._element import unvalued
 from ._losses import LabelError, Loss, as_loss
 from ._optimizers import AbstractOptimizer
 from ._stream import Move, Rules, Weights, map_elements, memory_length, plain_kernel
@@ -210,7 +210,7 @@ class KernelMachine:
 
     def _begin(self, rows: np.ndarray) -> None:
         zeros = lambda *shape: jnp.zeros((*shape, self._outputs), rows.dtype)
-        zero = Element(zeros(_FIRST_CAPACITY), zeros(0), zeros())
+        zero = unvalued(zeros(_FIRST_CAPACITY), zeros())
         memory = self._rules.optimizer.init(zero)
         self._weights = Weights(zero.coefficients, jnp.ones_like(zero.start), memory, jnp.asarray(0, jnp.int32))
         self._x = _padded(rows[:1], _FIRST_CAPACITY)

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..spectral import AbstractFilter, GradientDescent, Momentum, Spectrum
+from ..spectral._spectrum import at_once
 from ._losses import real_targets
 from ._units import warn_of_rate
 
@@ -38,6 +39,7 @@ class Regression(eqx.Module):
     spectrum: Spectrum
     f0: Float[np.ndarray, "n k"]
     residual: Float[np.ndarray, "n k"]
+    modes: Float[np.ndarray, "modes columns"]  # the residual in the basis of the eigenvectors
     mixed: bool = eqx.field(static=True)
 
     def __init__(self, kernel: Any, y: Any, *, f0: Any = None):
@@ -49,26 +51,27 @@ class Regression(eqx.Module):
         if matrix.shape[0] != len(targets):
             raise ValueError(f"The kernel has {matrix.shape[0]} rows and y {len(targets)}: they must agree.")
         self.spectrum = Spectrum.of(_flat(matrix, k) if self.mixed else matrix)
+        self.modes = self.spectrum.modes(self.residual.reshape(-1, 1) if self.mixed else self.residual)
 
     @property
     def unlearnable(self) -> float:
         """The share of the residual (of its squared norm) that no training will remove: 0 for a regular kernel."""
-        modes = self.spectrum.modes(self._columns(self.residual))
-        total = float(np.sum(modes**2))
-        hidden = float(np.sum(modes[~self.spectrum.learnable] ** 2))
+        total = float(np.sum(self.modes**2))
+        hidden = float(np.sum(self.modes[~self.spectrum.learnable] ** 2))
         return hidden / total if total else 0.0
 
     def coefficients(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n k"]:
         """`a` in `f(x) = f0(x) + K(x, X) a`."""
         self._check(filter)
-        found = self.spectrum.apply(filter, self._columns(self.residual), len(self.residual))
+        response = self.spectrum.response(filter, len(self.residual))
+        found = at_once(self.spectrum.vectors, response[..., None] * self.modes)
         return found.reshape(*found.shape[:-2], *self.residual.shape)
 
     def train(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n k"]:
         """Outputs at the training rows."""
         self._check(filter)
         learned = self.spectrum.response(filter, len(self.residual)) * np.maximum(self.spectrum.values, 0)
-        moved = self.spectrum.vectors @ (learned[..., None] * self.spectrum.modes(self._columns(self.residual)))
+        moved = at_once(self.spectrum.vectors, learned[..., None] * self.modes)
         return self.f0 + moved.reshape(*moved.shape[:-2], *self.residual.shape)
 
     def predict(self, k_test_train: Any, filter: AbstractFilter, f0: Any = None) -> Float[np.ndarray, "*times m k"]:
@@ -76,19 +79,13 @@ class Regression(eqx.Module):
         cross = cross_kernel(k_test_train, len(self.residual), self.residual.shape[1], mixed=self.mixed)
         m = len(cross) // (self.residual.shape[1] if self.mixed else 1)
         first = initial(f0, m, self.residual.shape[1], "test")
-        response, modes = (
-            self.spectrum.response(filter, len(self.residual)),
-            self.spectrum.modes(self._columns(self.residual)),
-        )
         self._check(filter)
-        weighted = response[..., None] * modes
-        columns = weighted.size // len(modes)
+        weighted = self.spectrum.response(filter, len(self.residual))[..., None] * self.modes
+        columns = weighted.size // len(self.modes)
         vectors = self.spectrum.vectors
-        moved = (cross @ vectors) @ weighted if m < columns else cross @ (vectors @ weighted)  # what costs less
+        first_cross = m < columns  # what costs less
+        moved = at_once(cross @ vectors, weighted) if first_cross else at_once(cross, at_once(vectors, weighted))
         return first + moved.reshape(*moved.shape[:-2], m, self.residual.shape[1])
-
-    def _columns(self, values: np.ndarray) -> np.ndarray:
-        return values.reshape(-1, 1) if self.mixed else values
 
     def _check(self, filter: AbstractFilter) -> None:
         if not isinstance(filter, GradientDescent | Momentum):

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction
 from ..kernels import Infinite
 from ..spectral import KernelError
-from ._element import Element
+from ._element import Element, unvalued
 from ._kernels import FunctionKernel
 from ._losses import AbstractLoss
 from ._optimizers import SGD, AbstractOptimizer, AdamStar, Gradient
@@ -127,9 +127,9 @@ class Rules(eqx.Module):
         recent = lambda e: e._replace(coefficients=jnp.where(live, cut(e.coefficients), 0))
         memory = map_elements(recent, weights.memory)
         zeros = lambda rows: jnp.zeros((rows, delta.shape[1]), delta.dtype)
-        none, placed = zeros(0), lax.dynamic_update_slice_in_dim(zeros(window), delta, move.at - begin, 0)
-        gradient = Gradient(Element(placed, none, jnp.zeros_like(weights.start)), jnp.sum(delta * (own @ delta), 0))
-        here = Element(cut(weights.coefficients), none, weights.start)
+        placed = lax.dynamic_update_slice_in_dim(zeros(window), delta, move.at - begin, 0)
+        gradient = Gradient(unvalued(placed, jnp.zeros_like(weights.start)), jnp.sum(delta * (own @ delta), 0))
+        here = unvalued(cut(weights.coefficients), weights.start)
         here, memory = self.optimizer.step(here, gradient, memory, weights.step)
         whole = lambda old, new: new._replace(coefficients=put(old.coefficients, new.coefficients))
         kept = jax.tree.map(

@@ -34,26 +34,28 @@ class Run(eqx.Module):
     normalization: Normalization = eqx.field(static=True)
 
     def step(self, state: "State", batch: Int[Array, " batch"] | None) -> "State":
-        """One step, unless the run has diverged before, or does now."""
-        outputs = self.start.outputs(state.here)
-        gradient = self._gradient(state.here, outputs, batch)
+        """One step; the first one whose outcome is not finite is remembered."""
+        gradient = self._gradient(state.here, batch)
         here, memory = self.optimizer.step(state.here, gradient, state.memory, state.step)
-        fine = state.fine & jnp.all(jnp.isfinite(here.values)) & jnp.all(jnp.isfinite(here.coefficients))
-        keep = lambda new, old: jax.tree.map(lambda a, b: jnp.where(fine, a, b), new, old)
-        return State(keep(here, state.here), keep(memory, state.memory), state.step + fine.astype(jnp.int32), fine)
+        step = state.step + 1
+        fine = jnp.isfinite(jnp.sum(here.values)) | (state.diverged > 0)
+        return State(here, memory, step, jnp.where(fine, state.diverged, step))
 
-    def _gradient(self, here: Element, outputs: Array, batch: Array | None) -> Gradient:
+    def _gradient(self, here: Element, batch: Array | None) -> Gradient:
         at = slice(None) if batch is None else batch
-        delta = jax.vmap(jax.grad(self.loss))(outputs[at], self.y[at])
+        outputs = here.values[:, at].T + here.start * self.start.values[at]
+        delta = jax.vmap(jax.grad(self.loss))(outputs, self.y[at])
         delta = delta / self.normalization.divisor(len(delta))
+        none = jnp.zeros_like(here.start)
         if batch is None:
-            element = Element(delta, self.kernel.whole(delta), jnp.zeros_like(here.start))
+            element = Element(delta, self.kernel.whole(delta.T), none)
         else:
-            sparse = jnp.zeros_like(outputs).at[batch].add(delta)
-            element = Element(sparse, self.kernel.product(batch, delta), jnp.zeros_like(here.start))
+            sparse = jnp.zeros_like(here.coefficients).at[batch].add(delta)
+            element = Element(sparse, self.kernel.product(batch, delta.T), none)
         if self.optimizer.l2:
             element = element.plus(here, self.optimizer.l2)
-        return Gradient(element, self.start.squared_norm(element))
+            return Gradient(element, self.start.squared_norm(element))
+        return Gradient(element, jnp.sum(delta.T * element.values[:, at], 1))  # other rows add nothing
 
     def mean_loss(self, here: Element) -> Float[Array, ""]:
         """Over all training rows."""
@@ -66,7 +68,7 @@ class State(NamedTuple):
     here: Element
     memory: Any
     step: Int[Array, ""]
-    fine: Array
+    diverged: Int[Array, ""]  # the step that was the first to be not finite, or 0
 
 
 def train(
@@ -172,7 +174,8 @@ def _run(run: Run, batches: Any, steps: int | None, record: int | Sequence[int] 
         raise ValueError(f"steps={steps}: expected at least 0.")
     zero = zero_like(run.start)
     here = zero._replace(start=jnp.ones_like(zero.start))
-    state = State(here, run.optimizer.init(zero), jnp.asarray(0, jnp.int32), jnp.asarray(True))
+    none = jnp.asarray(0, jnp.int32)
+    state = State(here, run.optimizer.init(zero), none, none)
     kept = [(0, float(_loss(run, here)))]
     taken = 0
     pieces = [None] if batches is None else chunks(batches, steps, run.kernel.rows)
@@ -180,9 +183,11 @@ def _run(run: Run, batches: Any, steps: int | None, record: int | Sequence[int] 
         length = int(steps or 0) if piece is None else len(piece)
         for begin, end in _stretches(taken, taken + length, record):
             part = None if piece is None else jnp.asarray(piece[begin - taken : end - taken])
-            state = _stretch(run, state, part, end - begin)
-            if not bool(state.fine):
-                return _diverged(run, state, kept)
+            before, state = state, _stretch(run, state, part, end - begin)
+            if failed := int(state.diverged):
+                fine = failed - 1 - begin
+                last = _stretch(run, before, None if part is None else part[:fine], fine) if fine else before
+                return _diverged(run, last, kept)
             if _is_kept(end, record):
                 kept.append((end, float(_loss(run, state.here))))
         taken += length

@@ -66,7 +66,7 @@ def largest_eigenvalue(kernel: AbstractTrainKernel) -> float:
         return _largest(n, lambda v: flat @ v)
     with jax.enable_x64(kernel.dtype == np.float64):
         whole = jax.jit(lambda v: kernel.whole(v))
-        return _largest(kernel.rows, lambda v: np.asarray(whole(jnp.asarray(v[:, None], kernel.dtype)))[:, 0])
+        return _largest(kernel.rows, lambda v: np.asarray(whole(jnp.asarray(v[None], kernel.dtype)))[0])
 
 
 def _largest(n: int, product: Any) -> float:
