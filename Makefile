@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST = $(1)/bin/python -m pytest -n 2 -q $(2) $(ARGS)
 
-.PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs reproduce clean
+.PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs reproduce clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -15,18 +15,17 @@ help:  ## this list
 report: $(VENV)/.has-cli  ## an infinitely wide network learns to read digits
 	$(BIN)/everwide report
 
-# Most of the time is compilation: the second half does without what optimizes code that runs once.
 test: $(VENV)/.has-test  ## the suite in float32 and in float64; ARGS= goes to pytest
 	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV),-m "not slow and not wide")
-	JAX_ENABLE_X64=1 JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call PYTEST,$(VENV),-m "not slow and not once")
+	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV),-m "not slow and not once")
 
 test-all: $(VENV)/.has-test  ## the same, with the slow tests
-	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV))
-	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV))
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 JAX_ENABLE_X64=0 $(call PYTEST,$(VENV))
+	JAX_DISABLE_MOST_OPTIMIZATIONS=0 JAX_ENABLE_X64=1 $(call PYTEST,$(VENV))
 
 test-lowest: .venv-lowest/.installed  ## the suite with the lowest versions that pyproject.toml admits
 	JAX_ENABLE_X64=0 $(call PYTEST,.venv-lowest,-m "not slow and not wide")
-	JAX_ENABLE_X64=1 JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(call PYTEST,.venv-lowest,-m "not slow and not once")
+	JAX_ENABLE_X64=1 $(call PYTEST,.venv-lowest,-m "not slow and not once")
 
 test-torch: $(VENV)/.has-test  ## the tests that need PyTorch, which is large; TORCH= is what pip installs
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$(TORCH)"
@@ -49,6 +48,13 @@ api: $(VENV)/.has-test  ## rewrite tests/public_api.txt
 bench: $(VENV)/.has-test .bench/.installed  ## the speed against neural-tangents; ARGS= goes to benchmarks/run.py
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+bench-training: $(VENV)/.has-test .bench/.installed  ## training against neural-tangents; ARGS= to benchmarks/training.py
+	$(BIN)/python benchmarks/training.py $(ARGS)
+
+bench-empirical: $(VENV)/.has-test .bench-empirical/.installed  ## empirical kernels against all; ARGS= to empirical.py
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python benchmarks/empirical.py $(ARGS)
+
 accuracy: $(VENV)/.has-test  ## the accuracy of float32 kernels; ARGS= goes to benchmarks/accuracy.py
 	$(BIN)/python benchmarks/accuracy.py $(ARGS)
 
@@ -60,7 +66,7 @@ reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches
-	rm -rf $(VENV) .venv-lowest .bench site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .bench .bench-empirical site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # .venv/.has-NAME: the package with its extra NAME is installed, as pyproject.toml has it now.
 .PRECIOUS: $(VENV)/.has-%
@@ -81,9 +87,11 @@ $(VENV)/bin/python:
 	@touch $@
 
 .bench/.installed: benchmarks/incumbent.txt
+.bench-empirical/.installed: benchmarks/empirical_incumbent.txt
+.bench/.installed .bench-empirical/.installed:
 	@$(BENCH_PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' \
-		|| { echo "jaxlib 0.4.30 needs Python 3.12 or earlier: make bench BENCH_PYTHON=python3.12" >&2; exit 1; }
-	rm -rf .bench
-	$(BENCH_PYTHON) -m venv .bench
-	.bench/bin/python -m pip install --quiet --requirement benchmarks/incumbent.txt
+		|| { echo "This jaxlib needs Python 3.12 or earlier: make $@ BENCH_PYTHON=python3.12" >&2; exit 1; }
+	rm -rf $(@D)
+	$(BENCH_PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --requirement $<
 	@touch $@

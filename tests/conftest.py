@@ -3,6 +3,8 @@
 Float32 or float64 is chosen from outside, by JAX_ENABLE_X64: `make test` runs both.
 """
 
+import os
+
 import jax
 import pytest
 from jaxtyping import install_import_hook
@@ -18,3 +20,15 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if isinstance(item, pytest.DoctestItem):
             item.add_marker(pytest.mark.once)
+
+
+# Most of the time is compilation, of code that runs once: it goes without most optimizations. These modules look at the
+# numbers of code as users run it; `make test-all`, which sets the variable, runs everything so.
+AS_USERS_RUN_IT = ("test_golden", "test_gram", "test_compiled", "test_ntk", "test_train", "test_machine")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compilation(request):
+    if "JAX_DISABLE_MOST_OPTIMIZATIONS" not in os.environ:
+        quick = request.module is None or request.module.__name__.rpartition(".")[2] not in AS_USERS_RUN_IT
+        jax.config.update("jax_disable_most_optimizations", quick)

@@ -71,6 +71,7 @@ def test_the_mean_is_that_of_the_limit():
     assert SAMPLED.excess_of(found.ntk, found.ntk_error, limit.ntk) < 1
 
 
+@pytest.mark.slow
 def test_two_batches_in_tiles_and_few_at_once(monkeypatch):
     two = Sampled(NET, (3,), KEY, draws=2, width=8).tile_bytes(2, 2, DTYPE.itemsize)
     monkeypatch.setattr("everwide.empirical._sample_kernel._WORKSPACE", two)
@@ -112,6 +113,7 @@ def test_it_stops_when_it_is_precise():
     assert sample_kernel(NET, X, key=KEY, width=8, max_draws=20, precision=1e-6).draws == 20
 
 
+@pytest.mark.slow
 def test_sites_that_are_left_are_kept():
     net = ew.Serial(ew.Conv((2,)), ew.Relu(), ew.Conv((2,), width=2))
     x = np.random.default_rng(0).standard_normal((3, 4, 2)).astype(DTYPE)

@@ -25,14 +25,14 @@ def _after_relu(*layers):
 QUICK = {
     "dense": (_after_relu(ew.Dense(w_std=1.3, b_std=0.4)), POINT),
     "conv": (_after_relu(ew.Conv((2,), strides=2, b_std=0.3)), LINE),
+}
+
+DEEP = {
     "avg_pool": (_after_relu(ew.AvgPool((2,), strides=1, padding="SAME", normalize_edges=True)), LINE),
     "dropout": (_after_relu(ew.Dropout(0.3), ew.Dense(), ew.Relu()), LINE),
     "residual_of_raw": (ew.Sum(ew.Identity(), ew.Serial(ew.Dense(), ew.Relu())), POINT),
     "product": (ew.Product(ew.Identity(), ew.Serial(ew.Relu(), ew.Dense(b_std=0.5), ew.Relu())), POINT),
     "attention": (ew.SelfAttention(b_std=0.2, heads=32), (3, 2)),
-}
-
-DEEP = {
     "repeat": (ew.Repeat(ew.Serial(ew.Relu(), ew.Dense(w_std=1.4)), 3), POINT),
     "layer_norm": (_after_relu(ew.LayerNorm()), LINE),
     "flatten": (_after_relu(ew.Flatten(), ew.Dense(), ew.Relu()), LINE),
@@ -89,7 +89,7 @@ def test_samples_converge_to_the_limit_of_the_other_layers(name):
     _check(name, *DEEP[name], draws=200)
 
 
-@pytest.mark.parametrize("axes", [None, (0,)])
+@pytest.mark.parametrize("axes", [None, pytest.param((0,), marks=pytest.mark.slow)])
 def test_aggregation_converges(axes):
     shape = (3, 2) if axes is None else (3, 2, 2)
     graph = jr.normal(jr.key(5), (3, 3, 3))

@@ -57,6 +57,7 @@ def test_two_layers_have_a_closed_form(width):
         assert float(found.kappa) == pytest.approx(curvature / slope, rel=2e-3)
 
 
+@pytest.mark.slow
 def test_the_two_layer_laws():
     """kappa sqrt(m / log m) is constant: the largest of m neurons brings the logarithm."""
     widths = [200, 2000]

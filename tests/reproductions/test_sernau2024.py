@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_line_writes_table_figure_and_claims(folder):
     assert [row["arm"] for row in table(folder)] == [arm.value for arm in Arm]
     assert all(1 < float(row["test"]) < 6 for row in table(folder))
@@ -43,6 +44,7 @@ def test_the_command_line_writes_table_figure_and_claims(folder):
     assert (folder / "figure.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_a_second_call_adds_what_is_missing_and_repeats_nothing(folder, tmp_path):
     before, stages = lines(folder), []
     found = sernau2024(SMALL, out=folder, progress=stages.append)
@@ -55,6 +57,7 @@ def test_a_second_call_adds_what_is_missing_and_repeats_nothing(folder, tmp_path
     assert table(tmp_path) == table(folder)
 
 
+@pytest.mark.slow
 def test_an_interruption_loses_the_run_under_way_only(folder, tmp_path):
     """As Ctrl-C: from wherever the progress is shown."""
     seen = []

@@ -25,15 +25,14 @@ def adam_star(
     b1: float = 0.9,
     b2: float = 0.999,
     eps: float = 1e-8,
-    *,
-    width_axes: Axes | Any | Callable[[Any, Any], Axes],
+    width_axes: Axes | Any | Callable[[Any, Any], Axes] = (),
 ) -> optax.GradientTransformation:
     """ADAM whose second moment is averaged over the axes of width: the step that has a limit at infinite width.
 
     - `rate`: a number, or a schedule of optax.
     - `width_axes`: the axes of a parameter that grow with the width. An axis or a tuple of them for all parameters; a
       tree of such, or its upper part, like the parameters; or a function of the path and the parameter. A tuple of
-      whole numbers is always read as axes. `None` and `()` average nothing: there, this is `optax.adam`.
+      whole numbers is always read as axes. `None` and `()`, the default, average nothing: this is `optax.adam`.
 
     On a readout `(width, outputs)` with `width_axes=0` it trains the function that `everwide.training.AdamStar` trains
     on the kernel of the features; `everwide.training.to_finite` converts `rate` and `eps`.

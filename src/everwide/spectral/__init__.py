@@ -7,6 +7,10 @@ from ._filters import Normalization as Normalization
 from ._filters import Ridge as Ridge
 from ._momentum import Momentum as Momentum
 from ._momentum import MomentumFlow as MomentumFlow
+from ._named import gradient_descent as gradient_descent
+from ._named import gradient_flow as gradient_flow
+from ._named import momentum as momentum
+from ._named import ridge as ridge
 from ._solve import Factor as Factor
 from ._solve import factorize as factorize
 from ._spectrum import KernelError as KernelError

@@ -102,12 +102,12 @@ class Ensemble(eqx.Module):
     layer is trained, and the end of training is the posterior of the `GaussianProcess`.
 
     >>> import everwide as ew, everwide.training as tr, numpy as np
-    >>> from everwide.spectral import GradientFlow
+    >>> from everwide.spectral import gradient_flow
     >>> x = np.random.default_rng(0).normal(size=(20, 3))
     >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
     >>> k, test, own = ew.gram(net, x), ew.gram(net, x[:4], x), ew.gram(net, x[:4])
     >>> ensemble = tr.Ensemble(k.nngp, k.ntk, x[:, 0])
-    >>> ensemble.predict(test.nngp, test.ntk, own.nngp, GradientFlow([1.0, np.inf])).covariance.shape
+    >>> ensemble.predict(test.nngp, test.ntk, own.nngp, gradient_flow([1.0, np.inf])).covariance.shape
     (2, 4, 4)
     """
 

@@ -15,8 +15,8 @@ from ._units import warn_of_rate
 class Regression(eqx.Module):
     """Training on the squared loss from one factorization: any time, any optimizer with a closed form, many rows.
 
-    `filter` is `spectral.GradientFlow(time)`, `GradientDescent(rate, steps)`, `Momentum(rate, beta, steps)`,
-    `MomentumFlow(rate, beta, time)` or `Ridge(ridge)`; with several times, results have a leading axis for them.
+    `filter` is one of `everwide.spectral`: `gradient_flow(time)`, `gradient_descent(rate, steps)`, `momentum(rate, beta,
+    steps)` or `ridge(ridge)`; with several times, results have a leading axis for them.
 
     - `kernel`: `(n, n)`; or `(n, n, k, k)` of an empirical kernel whose outputs share parameters.
     - `y`: `(n,)` or `(n, k)`. `f0`: outputs before training.
@@ -24,13 +24,13 @@ class Regression(eqx.Module):
     What lies in directions that the kernel does not see stays at `f0`: `unlearnable` is its share.
 
     >>> import everwide as ew, everwide.training as tr, numpy as np
-    >>> from everwide.spectral import GradientFlow
+    >>> from everwide.spectral import gradient_flow
     >>> x = np.random.default_rng(0).normal(size=(20, 3))
     >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
     >>> fit = tr.Regression(ew.ntk(net, x), x[:, 0])
-    >>> fit.train(GradientFlow([0.0, 10.0, np.inf])).shape
+    >>> fit.train(gradient_flow([0.0, 10.0, np.inf])).shape
     (3, 20, 1)
-    >>> fit.predict(ew.ntk(net, x[:4], x), GradientFlow(np.inf)).shape
+    >>> fit.predict(ew.ntk(net, x[:4], x), gradient_flow(np.inf)).shape
     (4, 1)
 
     Lee et al., "Wide neural networks of any depth evolve as linear models under gradient descent" (2019).
