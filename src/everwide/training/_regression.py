@@ -15,8 +15,8 @@ from ._units import warn_of_rate
 class Regression(eqx.Module):
     """Training on the squared loss from one factorization: any time, any optimizer with a closed form, many rows.
 
-    `filter` is one of `everwide.spectral`: `gradient_flow(time)`, `gradient_descent(rate, steps)`, `momentum(rate, beta,
-    steps)` or `ridge(ridge)`; with several times, results have a leading axis for them.
+    `filter` is one of `everwide.spectral`: `gradient_flow(time)`, `gradient_descent(rate, steps)`,
+    `momentum(rate, beta, steps)` or `ridge(ridge)`; with several times, results have a leading axis for them.
 
     - `kernel`: `(n, n)`; or `(n, n, k, k)` of an empirical kernel whose outputs share parameters.
     - `y`: `(n,)` or `(n, k)`. `f0`: outputs before training.
