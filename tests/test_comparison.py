@@ -53,6 +53,7 @@ def test_parameters_move_by_as_much_at_any_width_in_the_ntk_parametrization(ntk)
     assert abs(slopes["relative_movement"].exponent + 0.5) < 0.1
 
 
+@pytest.mark.slow
 def test_parameters_move_less_in_the_standard_parametrization():
     found = compare(NET, X, Y, [64, 512], steps=50, seeds=4, parametrization="standard")
     slopes = found.slopes()
@@ -142,6 +143,7 @@ def test_several_outputs_and_the_linear_network_which_is_its_own_limit():
     assert np.isnan(found.slopes()["gap_infinite"].exponent)  # one width has no slope
 
 
+@pytest.mark.slow
 def test_masks_reach_both_sides():
     net = ew.Serial(ew.Conv((3,)), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
     x = np.random.default_rng(3).normal(size=(3, 6, 2))

@@ -16,6 +16,8 @@ FINITE = [name for name, case in CASES.items() if case["kind"].startswith("empir
 TRAINED = [name for name, case in CASES.items() if case["kind"].startswith(("predict", "max_learning_rate"))]
 # Minutes of compilation; their words occur in other cases too.
 HEAVY = {
+    "fc_tanh_quadrature30",
+    "fc_softplus_quadrature30",
     "fc_relu_d10_sym",
     "conv2d_same_gap_sym",
     "myrtle_like",

@@ -11,6 +11,8 @@ import everwide as ew
 from everwide.testing import SAMPLED, Limit, cancelling_for, exact_for, sample_kernels
 from everwide.testing._check_layer import extrapolated
 
+pytestmark = pytest.mark.once
+
 DTYPE = jnp.zeros(()).dtype
 SITES, CHANNELS = 4, 3
 STDS = st.sampled_from([0.7, 1.0, 1.3])
@@ -131,22 +133,21 @@ def _samples_agree(net, shape, widths, draws):
         assert SAMPLED.excess_of(mean + truth, error, truth) <= 1
 
 
-@bounded(8)
+@bounded(5)
 @given(st.data())
 def test_kernels_are_symmetric_and_positive(data):
     net, shape, _ = network(data.draw, longest=2)
     _kernels_are_kernels(net, shape)
 
 
-@bounded(3)
+@bounded(2)
 @given(st.data())
 def test_tiles_and_batches_change_nothing(data):
     net, shape, _ = network(data.draw, longest=2)
     _tiles_change_nothing(net, shape)
 
 
-@pytest.mark.once
-@bounded(4)
+@bounded(2)
 @given(st.data())
 def test_samples_agree_with_the_limit(data):
     net, shape, _ = network(data.draw, longest=2, open_width=True)

@@ -65,6 +65,7 @@ def test_the_variance_of_pre_activations_does_not_depend_on_the_width():
         assert SAMPLED.excess(np.mean(z**2, 1), ew.diagonal(net, X3[:1]).nngp[0]) < 1
 
 
+@pytest.mark.slow
 def test_layer_averages_of_relu_networks_fluctuate_as_they_exactly_do():
     """`E[q^2] / E[q]^2` of the mean square `q` of a layer is the product of `1 + 5 / n` over the layers."""
     for width, depth in ((10, 1), (20, 2)):
@@ -129,7 +130,9 @@ MOVEMENTS = {
 }
 
 
-@pytest.mark.parametrize("name", MOVEMENTS)
+@pytest.mark.parametrize(
+    "name", ["two layers", *(pytest.param(n, marks=pytest.mark.slow) for n in list(MOVEMENTS)[1:])]
+)
 def test_features_move_in_mean_field_and_mup_and_do_not_in_ntk_and_standard(name):
     net, widths, rule, laws = MOVEMENTS[name]
     for law, features in laws.items():

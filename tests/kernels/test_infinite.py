@@ -72,6 +72,7 @@ def test_one_row_one_feature_depth_one_hundred():
     np.testing.assert_allclose(k.ntk, [[101 * 0.49]], rtol=1e-5)  # and every layer adds it once
 
 
+@pytest.mark.wide
 def test_hyperparameter_gradients_against_differences():
     x = jnp.asarray(np.random.default_rng(0).standard_normal((4, 3)))
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import everwide as ew
 
@@ -13,6 +14,7 @@ def hidden(**options) -> ew.Serial:
     return ew.Serial(ew.Dense(w_std=1.3, b_std=0.4, **options), ew.Relu())
 
 
+@pytest.mark.wide
 def test_repeat_is_the_unrolled_network():
     for times in (1, 2, 3, 7):
         rolled = ew.Serial(ew.Repeat(hidden(), times), ew.Dense(1))
@@ -21,6 +23,7 @@ def test_repeat_is_the_unrolled_network():
             np.testing.assert_allclose(mine, other, rtol=1e-12)
 
 
+@pytest.mark.wide
 def test_repeat_with_sites_is_the_unrolled_network():
     x = np.random.default_rng(0).standard_normal((3, 6, 2))
     block = ew.Serial(ew.Conv((3,), b_std=0.2), ew.Relu())

@@ -89,7 +89,8 @@ def test_samples_converge_to_the_limit_of_the_other_layers(name):
     _check(name, *DEEP[name], draws=200)
 
 
-@pytest.mark.parametrize("axes", [None, pytest.param((0,), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("axes", [None, (0,)])
 def test_aggregation_converges(axes):
     shape = (3, 2) if axes is None else (3, 2, 2)
     graph = jr.normal(jr.key(5), (3, 3, 3))

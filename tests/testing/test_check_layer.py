@@ -71,6 +71,7 @@ def test_faulty_masks_are_named():
         check_layer(Doubled("mask"), (4, 2), widths=(12, 48), draws=100)
 
 
+@pytest.mark.slow
 def test_a_network_that_does_not_converge():
     """Ten channels whatever the width: the deviation stays."""
     with pytest.raises(ConformanceError, match=r"extrapolated|falls like"):

@@ -34,7 +34,7 @@ def log_marginal_likelihood(
     >>> x = jnp.linspace(-1.0, 1.0, 5)[:, None]
     >>> evidence = lambda w: tr.log_marginal_likelihood(
     ...     ew.Serial(ew.Dense(w_std=w, b_std=1.0), ew.Erf(), ew.Dense(1)), x, x, 0.1)
-    >>> bool(jnp.isfinite(jax.grad(evidence)(1.5)))
+    >>> bool(jnp.isfinite(jax.jit(jax.grad(evidence))(1.5)))
     True
     """
     if kernel not in ("nngp", "ntk"):

@@ -35,10 +35,10 @@ class KernelLayer(eqx.Module):
     >>> def loss(weight, tap):
     ...     hidden = jnp.tanh(jnp.ones((5, 4)) @ weight)
     ...     return jnp.mean((layer(hidden, tap) - 1) ** 2), hidden
-    >>> of_both = jax.grad(loss, argnums=(0, 1), has_aux=True)
+    >>> of_both = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
     >>> (to_weight, cotangents), hidden = of_both(jnp.ones((4, 3)), layer.tap(5))
-    >>> layer = layer.update(hidden, cotangents)
-    >>> int(layer.size), layer(hidden).shape
+    >>> layer = jax.jit(tr.KernelLayer.update)(layer, hidden, cotangents)
+    >>> int(layer.size), jax.jit(layer)(hidden).shape
     (5, (5, 2))
 
     Sernau, "Infinite width models that work" (2024).
