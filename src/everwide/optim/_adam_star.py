@@ -52,7 +52,7 @@ def adam_star(
 
 
 def _scale_by_adam_star(b1: Any, b2: Any, eps: Any, width_axes: Any) -> optax.GradientTransformation:
-    def init(params: optax.Params) -> optax.OptState:
+    def init(params: Any) -> Any:
         leaves, tree = jax.tree.flatten(params)
         second = [
             _averaged(jnp.zeros_like(p), axes) for p, axes in zip(leaves, axes_of(width_axes, params), strict=True)
@@ -60,9 +60,7 @@ def _scale_by_adam_star(b1: Any, b2: Any, eps: Any, width_axes: Any) -> optax.Gr
         first = jax.tree.map(jnp.zeros_like, params)
         return AdamStarState(jnp.zeros((), jnp.int32), first, jax.tree.unflatten(tree, second))
 
-    def update(
-        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
-    ) -> tuple[optax.Updates, optax.OptState]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         assert isinstance(state, AdamStarState)
         count = jnp.where(state.steps < _LAST_COUNT, state.steps + 1, state.steps)
         leaves, tree = jax.tree.flatten(updates)

@@ -22,13 +22,11 @@ def scale_by_parametrization(net: AbstractLayer, rule: Rule | str = Rule.SGD) ->
     """
     chosen = Rule(rule)
 
-    def init(params: optax.Params) -> optax.OptState:
+    def init(params: Any) -> Any:
         learning_rates(net, params, chosen)  # parameters of another network are found here, not in the first step
         return optax.EmptyState()
 
-    def update(
-        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
-    ) -> tuple[optax.Updates, optax.OptState]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         scaled = lambda update, rate: update * jnp.asarray(rate, update.dtype)
         return jax.tree.map(scaled, updates, learning_rates(net, updates, chosen)), state
 
