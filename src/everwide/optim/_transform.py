@@ -1,5 +1,7 @@
 """The learning rates of a parametrization as a step of an optax optimizer."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
