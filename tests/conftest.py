@@ -3,6 +3,7 @@
 Float32 or float64 is chosen from outside, by JAX_ENABLE_X64: `make test` runs both.
 """
 
+import gc
 import os
 
 import jax
@@ -14,6 +15,9 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import everwide  # noqa: E402, F401 - after the hook, and before pytest imports its modules one by one for doctests
 
+gc.freeze()  # what is imported stays; and traces leave so many objects that looking through them often takes long
+gc.set_threshold(50_000, 20, 50)
+
 
 def pytest_collection_modifyitems(items):
     """An example shows how to call something; the tests beside it look at the numbers, in both precisions."""
@@ -24,7 +28,7 @@ def pytest_collection_modifyitems(items):
 
 # Most of the time is compilation, of code that runs once: it goes without most optimizations. These modules look at the
 # numbers of code as users run it; `make test-all`, which sets the variable, runs everything so.
-AS_USERS_RUN_IT = ("test_golden", "test_gram", "test_compiled", "test_ntk", "test_train", "test_machine")
+AS_USERS_RUN_IT = ("test_golden", "test_gram", "test_compiled", "test_ntk", "test_train")
 
 
 @pytest.fixture(scope="module", autouse=True)

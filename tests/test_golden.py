@@ -40,6 +40,7 @@ def test_reference_kernels(name, arrays):
     assert outcome.status == "passed", outcome.detail
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", FINITE)
 def test_reference_networks_of_finite_width(name, arrays):
     outcome = run_case(CASES[name], arrays, dtypes=(DTYPE,))

@@ -58,6 +58,7 @@ def test_excess_kurtosis_falls_like_one_over_the_width():
     assert INVERSE.excess(widths, found) < 1
 
 
+@pytest.mark.slow
 def test_the_variance_of_pre_activations_does_not_depend_on_the_width():
     net = relu_net(8)
     for width in (2, 32):

@@ -60,6 +60,7 @@ def test_moments_against_nested_quadrature(name):
         np.testing.assert_allclose(found, reference(f, var1, cov, var2), atol=2 * tolerance * scale)
 
 
+@pytest.mark.slow
 def test_any_function_agrees_with_closed_forms():
     x = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float64 if X64 else np.float32)
     x = np.concatenate([x, x[:1], -x[:1], 0 * x[:1]])

@@ -43,7 +43,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+HEAVY = ("attention", "sites")  # to compile
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in HEAVY else n for n in CASES])
 def test_kernels_are_those_of_the_full_jacobian(name):
     net, shape, law, mask = CASES[name]
     inputs = ew.Inputs(jr.normal(jr.key(1), (3, *shape)), mask)
@@ -68,6 +71,7 @@ def test_kernels_are_those_of_the_full_jacobian(name):
         assert exact.excess(read(same), equal) < 1
 
 
+@pytest.mark.slow
 def test_the_engine_takes_a_finite_network_tile_by_tile():
     net, shape, law, _ = CASES["mlp"]
     params = net.init(jr.key(0), shape, width=WIDTH, parametrization=law)

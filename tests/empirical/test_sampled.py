@@ -125,6 +125,7 @@ def test_sites_that_are_left_are_kept():
     assert (found.ntk == found.ntk.transpose(1, 0, 3, 2)).all()
 
 
+@pytest.mark.slow
 def test_masks_count():
     net = ew.Serial(ew.Conv((2,)), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
     x = jax.numpy.asarray(np.random.default_rng(0).standard_normal((2, 4, 2)), DTYPE)
@@ -134,6 +135,7 @@ def test_masks_count():
     assert exact_for(DTYPE).excess(masked.ntk[1, 1], plain.ntk[1, 1]) < 1
 
 
+@pytest.mark.slow
 def test_the_parametrization_is_that_of_the_networks(found):
     field = sample_kernel(NET, X, key=KEY, width=8, max_draws=40, parametrization="mean_field")
     assert exact_for(DTYPE).excess(field.nngp, found.nngp / 8) < 1  # readouts are divided by 8, not by its root

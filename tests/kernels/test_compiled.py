@@ -16,8 +16,6 @@ from everwide.kernels._compiled import Compiled, compiled
 from everwide.kernels._trunk import match
 from kernels import sites_reference
 
-pytestmark = pytest.mark.once
-
 pytest.importorskip("numba", reason="the compiled path needs numba: pip install everwide[cpu]")
 
 WIDE = jax.config.jax_enable_x64
@@ -129,6 +127,7 @@ def reference(kernel, x1, x2=None):
     return np.moveaxis(np.array([[pair(a, b) for b in np.asarray(x2.x)] for a in np.asarray(x1.x)]), -1, 0)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", NETWORKS)
 def test_numbers_are_those_of_matrices_over_all_pairs_of_sites(name):
     kernel = kernel_of(name)

@@ -24,10 +24,10 @@ def _after_relu(*layers):
 
 QUICK = {
     "dense": (_after_relu(ew.Dense(w_std=1.3, b_std=0.4)), POINT),
-    "conv": (_after_relu(ew.Conv((2,), strides=2, b_std=0.3)), LINE),
 }
 
 DEEP = {
+    "conv": (_after_relu(ew.Conv((2,), strides=2, b_std=0.3)), LINE),
     "avg_pool": (_after_relu(ew.AvgPool((2,), strides=1, padding="SAME", normalize_edges=True)), LINE),
     "dropout": (_after_relu(ew.Dropout(0.3), ew.Dense(), ew.Relu()), LINE),
     "residual_of_raw": (ew.Sum(ew.Identity(), ew.Serial(ew.Dense(), ew.Relu())), POINT),

@@ -12,6 +12,8 @@ from everwide.reproductions._lee2019_compare import compare_in
 from everwide.reproductions._lee2019_data import digits
 from everwide.reproductions._lee2019_regimes import CrossEntropy, SquaredLossWithMomentum
 
+pytestmark = pytest.mark.once
+
 STEPS = (0, 1, 3, 40)
 
 
@@ -30,7 +32,6 @@ def test_a_linear_network_is_its_linearization_and_its_limit(regime):
     assert shares == [1.0]
 
 
-@pytest.mark.once
 def test_errors_are_means_over_the_rows():
     data = digits(3)
     outputs = np.random.default_rng(0).normal(size=(4, 3, 2))
@@ -43,7 +44,6 @@ def test_errors_are_means_over_the_rows():
     np.testing.assert_allclose(SquaredLossWithMomentum().error(outputs, data), (wrong**2).mean((1, 2)))
 
 
-@pytest.mark.once
 def test_digits_are_of_unit_length_and_not_shared():
     data = digits(20)
     np.testing.assert_allclose(np.linalg.norm(np.concatenate([data.x, data.x_test]), axis=1), 1)
@@ -52,13 +52,11 @@ def test_digits_are_of_unit_length_and_not_shared():
     np.testing.assert_array_equal(data.targets.argmax(1), data.labels)
 
 
-@pytest.mark.once
 def test_too_many_rows_are_refused():
     with pytest.raises(ValueError, match="rows=1000: expected 2 to"):
         digits(1000)
 
 
-@pytest.mark.once
 @pytest.mark.slow  # three networks, each compiled with its tangent kernels
 def test_the_command_line_writes_table_figure_and_claims(tmp_path):
     arguments = ["reproduce", "lee2019", "--quick", "--widths", "8", "--steps", "4", "--out", str(tmp_path)]

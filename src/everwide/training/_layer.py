@@ -38,7 +38,7 @@ class KernelLayer(eqx.Module):
     >>> of_both = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
     >>> (to_weight, cotangents), hidden = of_both(jnp.ones((4, 3)), layer.tap(5))
     >>> layer = jax.jit(tr.KernelLayer.update)(layer, hidden, cotangents)
-    >>> int(layer.size), jax.jit(layer)(hidden).shape
+    >>> int(layer.size), layer(hidden).shape
     (5, (5, 2))
 
     Sernau, "Infinite width models that work" (2024).
