@@ -9,7 +9,7 @@ import numpy as np
 from protocol import peak_bytes, serve, timed, versions
 from training_work import TIMES, closed_problem, step_problem
 
-from everwide.spectral import GradientFlow
+from everwide.spectral import gradient_flow
 from everwide.training import AdamStar, Regression, softmax_cross_entropy, train
 
 PACKAGES = ("everwide", "jax", "jaxlib", "numpy", "scipy")
@@ -34,7 +34,7 @@ class Session:
 
 def _closed(question: dict) -> Callable[[], np.ndarray]:
     kernel, cross, y = closed_problem(**question["size"])
-    flow = GradientFlow(TIMES, normalization="mean")
+    flow = gradient_flow(TIMES, normalization="mean")
 
     def ask(fit: Regression) -> np.ndarray:
         fit.train(flow)

@@ -24,12 +24,12 @@ def stepped(values, rate, beta, steps):
 @pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
 def test_steps_one_by_one(beta):
     steps = [0, 1, 2, 17, 200]
-    make = lambda t: sp.Momentum(0.2, beta, t, normalization="sum")
+    make = lambda t: sp.momentum(0.2, beta, t, normalization="sum")
     expected = stepped(VALUES, 0.2, beta, 200)[steps]
     np.testing.assert_allclose(make(steps)(VALUES), expected, rtol=1e-11)
     np.testing.assert_allclose(make(17)(VALUES), expected[3], rtol=1e-11)
     if beta == 0:
-        descent = sp.GradientDescent(0.2, steps, normalization="sum")
+        descent = sp.gradient_descent(0.2, steps, normalization="sum")
         np.testing.assert_allclose(descent(VALUES), expected, rtol=1e-11)
 
 
@@ -37,9 +37,9 @@ def test_tiny_eigenvalues_keep_their_digits():
     mpmath.mp.dps = 50
     for lam in (1e-16, 1e-9, 0.1):
         exact = (1 - mpmath.exp(-mpmath.mpf(lam) * 3)) / mpmath.mpf(lam)
-        assert sp.GradientFlow(3.0, normalization="sum")(np.array([lam]))[0] == pytest.approx(float(exact), rel=1e-14)
+        assert sp.gradient_flow(3.0, normalization="sum")(np.array([lam]))[0] == pytest.approx(float(exact), rel=1e-14)
         exact = (1 - (1 - mpmath.mpf(lam) * mpmath.mpf(0.25)) ** 40) / mpmath.mpf(lam)
-        found = sp.GradientDescent(0.25, 40, normalization="sum")(np.array([lam]))[0]
+        found = sp.gradient_descent(0.25, 40, normalization="sum")(np.array([lam]))[0]
         assert found == pytest.approx(float(exact), rel=1e-14)
 
 
@@ -52,37 +52,40 @@ def test_momentum_flow_solves_its_equation(rate, beta):
     slope = lambda _, u: np.concatenate([u[8:], 1 - friction * u[8:] - values * u[:8]])
     end = np.sqrt(rate) * times
     solved = scipy.integrate.solve_ivp(slope, (0, end[-1]), np.zeros(16), t_eval=end, rtol=1e-12, atol=1e-14)
-    found = sp.MomentumFlow(rate, beta, times, normalization="sum")(values)
+    found = sp.momentum(rate, beta, time=times, normalization="sum")(values)
     np.testing.assert_allclose(found, solved.y[:8].T, rtol=1e-9, atol=1e-12)
 
 
 def test_the_end_of_training():
     values = np.array([0.5, 2.0])
-    for filter in (sp.GradientFlow(np.inf), sp.MomentumFlow(0.1, 0.9, np.inf), sp.Ridge()):
+    for filter in (sp.gradient_flow(np.inf), sp.momentum(0.1, 0.9, time=np.inf), sp.ridge()):
         np.testing.assert_allclose(filter(values), 1 / values, rtol=1e-15)
 
 
-@pytest.mark.parametrize("make", [sp.GradientFlow, lambda t, **kw: sp.GradientDescent(0.1, t, **kw)])
+@pytest.mark.parametrize("make", [sp.gradient_flow, lambda t, **kw: sp.gradient_descent(0.1, t, **kw)])
 def test_the_mean_over_rows_is_slower_by_their_number(make):
     values = np.array([0.1, 1.0, 2.0, 5.0])
-    if make is sp.GradientFlow:
+    if make is sp.gradient_flow:
         np.testing.assert_allclose(make(8.0, normalization="mean")(values), make(2.0, normalization="sum")(values))
     else:
-        slow = sp.GradientDescent(0.025, 8, normalization="sum")
+        slow = sp.gradient_descent(0.025, 8, normalization="sum")
         np.testing.assert_allclose(make(8, normalization="mean")(values), slow(values))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sp.GradientFlow(-1.0), "times begin at 0"),
-        (lambda: sp.GradientFlow([2.0, 1.0]), "ascending order"),
-        (lambda: sp.GradientFlow(np.nan), "times begin at 0"),
-        (lambda: sp.GradientDescent(0.1, 1.5), "whole numbers"),
-        (lambda: sp.GradientDescent(0.0, 1), "above 0"),
-        (lambda: sp.Momentum(0.1, 1.0, 1), "below 1"),
-        (lambda: sp.Ridge(-1.0), "at least 0"),
-        (lambda: sp.GradientFlow(1.0, normalization="median"), "median"),
+        (lambda: sp.gradient_flow(-1.0), "from 0 on"),
+        (lambda: sp.gradient_flow([2.0, 1.0]), "ascending order"),
+        (lambda: sp.gradient_flow(np.nan), "from 0 on"),
+        (lambda: sp.gradient_descent(0.1, 1.5), "whole numbers"),
+        (lambda: sp.gradient_descent(0.0, 1), "above 0"),
+        (lambda: sp.momentum(0.1, 1.0, 1), "below 1"),
+        (lambda: sp.ridge(-1.0), "at least 0"),
+        (lambda: sp.gradient_flow([]), "a time, or several"),
+        (lambda: sp.gradient_descent(0.1, np.inf), "ridge\\(\\) the end"),
+        (lambda: sp.momentum(0.1, 0.9), "expected one of them"),
+        (lambda: sp.gradient_flow(1.0, normalization="median"), "median"),
     ],
 )
 def test_bad_filters(make, message):

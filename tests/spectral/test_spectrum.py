@@ -13,11 +13,11 @@ def kernel(n=6, rank=6, seed=0):
 
 def test_apply_is_a_function_of_the_matrix():
     k, b = kernel(), np.random.default_rng(1).normal(size=(6, 2))
-    found = sp.Spectrum.of(k).apply(sp.Ridge(0.3), b)
+    found = sp.Spectrum.of(k).apply(sp.ridge(0.3), b)
     np.testing.assert_allclose(found, np.linalg.solve(k + 0.3 * np.eye(6), b), rtol=1e-9)
 
 
-@pytest.mark.parametrize("filter", [sp.Ridge(), sp.GradientFlow(np.inf), sp.GradientFlow(1e9)])
+@pytest.mark.parametrize("filter", [sp.ridge(), sp.gradient_flow(np.inf), sp.gradient_flow(1e9)])
 def test_what_cannot_be_learned_is_left_alone(filter):
     k = kernel(rank=3)
     spectrum = sp.Spectrum.of(k)
@@ -29,7 +29,7 @@ def test_what_cannot_be_learned_is_left_alone(filter):
 def test_zero_kernel():
     spectrum = sp.Spectrum.of(np.zeros((3, 3)))
     assert spectrum.rank == 0
-    assert (spectrum.apply(sp.GradientFlow(np.inf), np.ones((3, 1))) == 0).all()
+    assert (spectrum.apply(sp.gradient_flow(np.inf), np.ones((3, 1))) == 0).all()
 
 
 def test_float32_kernels_may_be_off_by_their_rounding():
@@ -87,3 +87,8 @@ def test_float32_kernels_keep_what_is_above_their_rounding():
     assert sp.Spectrum.of(k).rank == 400
     twice = np.tile(k, (2, 2))
     assert sp.Spectrum.of(twice).rank == 400
+
+
+def test_a_matrix_beyond_the_memory_is_refused_before_it_is_copied():
+    with pytest.raises(MemoryError, match="decomposed in float64, needs"):
+        sp.Spectrum.of(np.broadcast_to(np.float32(0), (10**6, 10**6)))

@@ -22,14 +22,14 @@ TIMES = [0.0, 0.5, 5.0, 20.0]
 def test_squared_loss_has_a_closed_form():
     found = tr.kernel_flow(K, Y, TIMES, loss=tr.mse, f0=F0, rtol=1e-11, atol=1e-12)
     fit = tr.Regression(K, Y, f0=F0)
-    np.testing.assert_allclose(found.outputs, fit.train(sp.GradientFlow(TIMES)), atol=1e-9)
-    np.testing.assert_allclose(found.coefficients, fit.coefficients(sp.GradientFlow(TIMES)), atol=1e-8)
+    np.testing.assert_allclose(found.outputs, fit.train(sp.gradient_flow(TIMES)), atol=1e-9)
+    np.testing.assert_allclose(found.coefficients, fit.coefficients(sp.gradient_flow(TIMES)), atol=1e-8)
     assert found.loss[0] == pytest.approx(np.mean(np.sum((F0 - Y) ** 2, 1) / 2))
 
 
 def test_momentum_in_continuous_time():
     found = tr.kernel_flow(K, Y, TIMES, loss=tr.mse, f0=F0, rate=0.1, momentum=0.9, rtol=1e-11, atol=1e-12)
-    expected = tr.Regression(K, Y, f0=F0).train(sp.MomentumFlow(0.1, 0.9, TIMES))
+    expected = tr.Regression(K, Y, f0=F0).train(sp.momentum(0.1, 0.9, time=TIMES))
     np.testing.assert_allclose(found.outputs, expected, atol=1e-9)
 
 

@@ -26,15 +26,15 @@ def test_gradient_flow_solves_its_equation():
     start = np.concatenate([F0, F0_TEST]).ravel()
     solved = scipy.integrate.solve_ivp(slope, (0, 300), start, t_eval=times, method="DOP853", rtol=1e-13, atol=1e-13)
     expected = solved.y.T.reshape(4, 16, 2)
-    np.testing.assert_allclose(FIT.train(sp.GradientFlow(times)), expected[:, :12], atol=1e-10)
-    found = FIT.predict(K_TEST.ntk, sp.GradientFlow(times), f0=F0_TEST)
+    np.testing.assert_allclose(FIT.train(sp.gradient_flow(times)), expected[:, :12], atol=1e-10)
+    found = FIT.predict(K_TEST.ntk, sp.gradient_flow(times), f0=F0_TEST)
     np.testing.assert_allclose(found, expected[:, 12:], atol=1e-10)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_steps_are_those_of_train(momentum):
     rate = 0.5 * tr.max_learning_rate(K.ntk)
-    filter = sp.Momentum(rate, momentum, 40) if momentum else sp.GradientDescent(rate, 40)
+    filter = sp.momentum(rate, momentum, 40) if momentum else sp.gradient_descent(rate, 40)
     run = tr.train(K.ntk, Y, loss=tr.mse, optimizer=tr.SGD(rate, momentum), f0=F0, steps=40)
     np.testing.assert_allclose(FIT.coefficients(filter), run.coefficients, atol=1e-9)
     np.testing.assert_allclose(FIT.train(filter), run.outputs, atol=1e-9)
@@ -45,8 +45,8 @@ def test_steps_are_those_of_train(momentum):
 
 def test_both_ways_to_multiply_agree():
     wide = np.repeat(K_TEST.ntk, 10, 0)
-    found = FIT.predict(wide, sp.GradientFlow([1.0, 2.0]))
-    np.testing.assert_allclose(found[:, ::10], FIT.predict(K_TEST.ntk, sp.GradientFlow([1.0, 2.0])), atol=1e-12)
+    found = FIT.predict(wide, sp.gradient_flow([1.0, 2.0]))
+    np.testing.assert_allclose(found[:, ::10], FIT.predict(K_TEST.ntk, sp.gradient_flow([1.0, 2.0])), atol=1e-12)
 
 
 def test_kernels_that_mix_outputs():
@@ -55,15 +55,15 @@ def test_kernels_that_mix_outputs():
     fit = tr.Regression(full, y)
     flat = j.reshape(6, 9)
     theta = np.linalg.lstsq(flat, y.ravel(), rcond=None)[0]
-    np.testing.assert_allclose(fit.train(sp.Ridge()), y, atol=1e-10)
-    np.testing.assert_allclose(fit.predict(full, sp.Ridge()), (flat @ theta).reshape(3, 2), atol=1e-9)
+    np.testing.assert_allclose(fit.train(sp.ridge()), y, atol=1e-10)
+    np.testing.assert_allclose(fit.predict(full, sp.ridge()), (flat @ theta).reshape(3, 2), atol=1e-9)
 
 
 def test_what_a_singular_kernel_cannot_learn_stays():
     x = np.concatenate([X[:5], X[:5]])  # every row twice, with different targets
     y = np.arange(10.0)
     fit = tr.Regression(ew.ntk(NET, x), y)
-    found = fit.train(sp.GradientFlow([1.0, np.inf]))
+    found = fit.train(sp.gradient_flow([1.0, np.inf]))
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[1].ravel(), np.tile((y[:5] + y[5:]) / 2, 2), rtol=1e-6)
     # Half of every difference of 5 cannot be learned.
@@ -74,18 +74,18 @@ def test_what_a_singular_kernel_cannot_learn_stays():
 def test_rates_above_the_limit_are_named():
     limit = tr.max_learning_rate(K.ntk, momentum=0.5)
     with pytest.warns(tr.StabilityWarning, match=f"{limit:.6g}"):
-        FIT.train(sp.Momentum(1.01 * limit, 0.5, 3))
-    FIT.train(sp.Momentum(0.99 * limit, 0.5, 3))
+        FIT.train(sp.momentum(1.01 * limit, 0.5, 3))
+    FIT.train(sp.momentum(0.99 * limit, 0.5, 3))
 
 
 def test_nested_training_is_training_on_all():
     # B24: at a fixed kernel, training to the end on a part first changes nothing.
     part = tr.Regression(K.ntk[:6, :6], Y[:6], f0=F0[:6])
-    after = part.predict(K.ntk[:, :6], sp.Ridge(), f0=F0)
+    after = part.predict(K.ntk[:, :6], sp.ridge(), f0=F0)
     twice = tr.Regression(K.ntk, Y, f0=after).predict(
-        K_TEST.ntk, sp.Ridge(), f0=part.predict(K_TEST.ntk[:, :6], sp.Ridge(), f0=F0_TEST)
+        K_TEST.ntk, sp.ridge(), f0=part.predict(K_TEST.ntk[:, :6], sp.ridge(), f0=F0_TEST)
     )
-    np.testing.assert_allclose(twice, FIT.predict(K_TEST.ntk, sp.Ridge(), f0=F0_TEST), atol=1e-8)
+    np.testing.assert_allclose(twice, FIT.predict(K_TEST.ntk, sp.ridge(), f0=F0_TEST), atol=1e-8)
 
 
 def test_posterior_is_that_of_the_joint_law():
@@ -119,25 +119,25 @@ def test_ensembles_are_averages_over_initial_functions():
     # Draw initial functions, train each in closed form, and compare mean and covariance.
     times, draws = [2.0, np.inf], 4000
     law = tr.Ensemble(K.nngp, K.ntk, Y)
-    found = law.predict(K_TEST.nngp, K_TEST.ntk, OWN.nngp, sp.GradientFlow(times))
+    found = law.predict(K_TEST.nngp, K_TEST.ntk, OWN.nngp, sp.gradient_flow(times))
     prior = np.block([[K.nngp, K_TEST.nngp.T], [K_TEST.nngp, OWN.nngp]])
     start = np.linalg.cholesky(prior + 1e-10 * np.eye(16)) @ RNG.normal(size=(16, draws))
     ones = tr.Regression(K.ntk, np.repeat(Y[:, :1], draws, 1), f0=start[:12])
-    trained = ones.predict(K_TEST.ntk, sp.GradientFlow(times), f0=start[12:])
+    trained = ones.predict(K_TEST.ntk, sp.gradient_flow(times), f0=start[12:])
     spread = np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
     error = np.abs(trained.mean(-1) - found.mean[..., 0]) / (spread / np.sqrt(draws))
     assert error.max() < 5
     for t in range(2):
         size = np.outer(spread[t], spread[t])
         assert np.abs((np.cov(trained[t]) - found.covariance[t]) / size).max() < 5 / np.sqrt(draws / 2)
-    at_train = law.train(sp.GradientFlow(times))
-    same = law.predict(K.nngp, K.ntk, K.nngp, sp.GradientFlow(times))
+    at_train = law.train(sp.gradient_flow(times))
+    same = law.predict(K.nngp, K.ntk, K.nngp, sp.gradient_flow(times))
     np.testing.assert_allclose(at_train.mean, same.mean, atol=1e-9)
     np.testing.assert_allclose(at_train.covariance, same.covariance, atol=1e-9)
 
 
 def test_training_the_last_layer_ends_in_the_posterior():
-    law = tr.Ensemble(K.nngp, K.nngp, Y).predict(K_TEST.nngp, K_TEST.nngp, OWN.nngp, sp.Ridge())
+    law = tr.Ensemble(K.nngp, K.nngp, Y).predict(K_TEST.nngp, K_TEST.nngp, OWN.nngp, sp.ridge())
     exact = tr.GaussianProcess(K.nngp, Y).predict(K_TEST.nngp, OWN.nngp)
     np.testing.assert_allclose(law.mean, exact.mean, atol=1e-8)
     np.testing.assert_allclose(law.covariance, exact.covariance, atol=1e-8)
@@ -158,10 +158,10 @@ def test_samples_have_the_law():
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (lambda: tr.Regression(K.ntk, Y[:3]), "12 rows and y 3"),
-        (lambda: FIT.predict(K_TEST.ntk[:, :3], sp.Ridge()), r"expected \(m, 12\)"),
-        (lambda: FIT.predict(K_TEST.ntk, sp.Ridge(), f0=np.ones((3, 2))), "f0 of the test rows"),
-        (lambda: tr.GaussianProcess(K.nngp, Y[:3]), "12 rows and y 3"),
+        (lambda: tr.Regression(K.ntk, Y[:3]), "y has 3 rows and the kernel 12"),
+        (lambda: FIT.predict(K_TEST.ntk[:, :3], sp.ridge()), r"expected \(m, 12\)"),
+        (lambda: FIT.predict(K_TEST.ntk, sp.ridge(), f0=np.ones((3, 2))), "outputs of the test rows"),
+        (lambda: tr.GaussianProcess(K.nngp, Y[:3]), "y has 3 rows and the kernel 12"),
         (lambda: tr.Ensemble(K.nngp, K.ntk[:3, :3], Y), "must agree"),
         (lambda: tr.max_learning_rate(np.zeros((2, 2))), "zero"),
         (lambda: tr.max_learning_rate(np.eye(2), tr.poisson), "no largest second derivative"),
@@ -177,7 +177,7 @@ def test_limit_of_rates_is_sharp():
         limit = tr.max_learning_rate(K.ntk, momentum=momentum, normalization="sum")
         lam = np.linalg.eigvalsh(K.ntk)[-1:]
         left = [
-            abs(1 - lam * sp.Momentum(rate * limit, momentum, 8000, normalization="sum")(lam))[0]
+            abs(1 - lam * sp.momentum(rate * limit, momentum, 8000, normalization="sum")(lam))[0]
             for rate in (0.999, 1.001)
         ]
         assert left[0] < 1e-3 < 1e3 < left[1]
@@ -193,10 +193,10 @@ def test_largest_eigenvalue_of_large_and_implicit_kernels():
 def test_units():
     assert tr.steps_for(tr.flow_time(0.1, 37), 0.1) == 37
     assert tr.convert_time(tr.convert_time(3.0, 12, given="sum", wanted="mean"), 12, given="mean", wanted="sum") == 3.0
-    flow = sp.GradientFlow(tr.convert_time(3.0, 12, given="sum", wanted="mean"), normalization="mean")
-    np.testing.assert_allclose(FIT.train(flow), FIT.train(sp.GradientFlow(3.0, normalization="sum")))
-    small = sp.GradientDescent(1e-5, tr.steps_for(3.0, 1e-5), normalization="sum")
-    np.testing.assert_allclose(FIT.train(small), FIT.train(sp.GradientFlow(3.0, normalization="sum")), atol=1e-3)
+    flow = sp.gradient_flow(tr.convert_time(3.0, 12, given="sum", wanted="mean"), normalization="mean")
+    np.testing.assert_allclose(FIT.train(flow), FIT.train(sp.gradient_flow(3.0, normalization="sum")))
+    small = sp.gradient_descent(1e-5, tr.steps_for(3.0, 1e-5), normalization="sum")
+    np.testing.assert_allclose(FIT.train(small), FIT.train(sp.gradient_flow(3.0, normalization="sum")), atol=1e-3)
     for readout in ("sqrt", "mean"):
         there = tr.to_finite(tr.AdamStar(0.1, eps=1e-3, weight_decay=0.2), 64, readout=readout)
         back = tr.from_finite(there, 64, readout=readout)

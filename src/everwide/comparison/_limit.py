@@ -7,7 +7,7 @@ import numpy as np
 from .._gram import ntk
 from ..engine import InputError
 from ..signal import Parametrization
-from ..spectral import GradientDescent, Spectrum
+from ..spectral import Spectrum, gradient_descent
 from ._finite import Trained
 from ._problem import Problem, on_host
 from ._result import Curves
@@ -52,7 +52,7 @@ def measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
 def _measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
     train, test = (np.asarray(values, np.float64) for values in (trained.train, trained.test))
     residual = problem.y - train[:, 0]  # (seeds, n, outputs)
-    steps = GradientDescent(limit.rate, problem.steps, normalization="sum")
+    steps = gradient_descent(limit.rate, problem.steps, normalization="sum")
     at_limit = lambda cross: np.stack([cross @ limit.spectrum.apply(steps, r) for r in residual])
     linear = [
         np.concatenate([kernel, cross]) @ Spectrum.of(kernel).apply(steps, r.reshape(-1, 1))

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from ..spectral import Momentum as MomentumFilter
+from ..spectral import momentum
 from ..training import SGD, AbstractLoss, Regression, max_learning_rate, mse, softmax_cross_entropy, train
 from ._lee2019_data import Digits
 
@@ -63,7 +63,7 @@ class SquaredLossWithMomentum(AbstractRegime):
         return data.targets
 
     def predict(self, kernel: np.ndarray, cross: np.ndarray, task: Task) -> Outputs:
-        steps = MomentumFilter(task.rate, BETA, task.steps, normalization="sum")
+        steps = momentum(task.rate, BETA, task.steps, normalization="sum")
         return Regression(kernel, task.data.targets, f0=task.start).predict(cross, steps, f0=task.start_other)
 
     def error(self, outputs: Outputs, data: Digits) -> Float[np.ndarray, " looks"]:

@@ -1,12 +1,7 @@
 """Functions of a kernel matrix: what has been learned, mode by mode."""
 
 from ._filters import AbstractFilter as AbstractFilter
-from ._filters import GradientDescent as GradientDescent
-from ._filters import GradientFlow as GradientFlow
 from ._filters import Normalization as Normalization
-from ._filters import Ridge as Ridge
-from ._momentum import Momentum as Momentum
-from ._momentum import MomentumFlow as MomentumFlow
 from ._named import gradient_descent as gradient_descent
 from ._named import gradient_flow as gradient_flow
 from ._named import momentum as momentum

@@ -1,36 +1,21 @@
 """Gradient descent with momentum on the squared loss, step by step and in continuous time."""
 
-from typing import Any
-
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ._filters import AbstractFilter, Normalization, positive, times, whole
+from ._filters import AbstractFilter, Normalization
 
 _SERIES = 18  # terms of a power series with arguments below 1
 
 
 class Momentum(AbstractFilter):
-    """Heavy ball: `f(t+1) = f(t) - rate K (f - y) + beta (f(t) - f(t-1))`, from rest, after `steps` steps.
-
-    The step of `optax.sgd(rate, momentum=beta)` and of PyTorch's SGD.
-
-    >>> import everwide.spectral as sp, numpy as np
-    >>> sp.Momentum(0.5, 0.9, [1, 2], normalization="sum")(np.array([1.0]))
-    array([[0.5],
-           [1.2]])
-    """
+    """Heavy ball: `f(t+1) = f(t) - rate K (f - y) + beta (f(t) - f(t-1))`, from rest, after `steps` steps."""
 
     rate: float
     beta: float
     steps: Float[np.ndarray, "*times"]
     normalization: Normalization = eqx.field(static=True)
-
-    def __init__(self, rate: float, beta: float, steps: Any, *, normalization: Normalization | str = "mean"):
-        self.rate, self.beta = positive("Momentum", "rate", rate), fraction("Momentum", "beta", beta)
-        self.steps = whole(times("Momentum", "steps", steps))
-        self.normalization = Normalization(normalization)
 
     def __call__(self, values: Float[np.ndarray, " n"], rows: int | None = None) -> Float[np.ndarray, "*times n"]:
         # With f - f0 = lam g r, the step is affine in g: g(t+1) = (1 + beta - rate lam) g(t) - beta g(t-1) + rate.
@@ -43,26 +28,12 @@ class Momentum(AbstractFilter):
 
 
 class MomentumFlow(AbstractFilter):
-    """Momentum in continuous time: `f'' + (1 - beta) / sqrt(rate) f' = -K (f - y)`, from rest, at `sqrt(rate) time`.
-
-    The limit of `Momentum` for small rates; `time` counts its steps. (The dynamics of `neural_tangents.predict`.)
-
-    >>> import everwide.spectral as sp, numpy as np
-    >>> sp.MomentumFlow(0.01, 0.9, [0.0, 5.0, np.inf], normalization="sum")(np.array([2.0]))
-    array([[0.        ],
-           [0.10231499],
-           [0.5       ]])
-    """
+    """Its limit for small rates: `f'' + (1 - beta) / sqrt(rate) f' = -K (f - y)`, from rest, at `sqrt(rate) time`."""
 
     rate: float
     beta: float
     time: Float[np.ndarray, "*times"]
     normalization: Normalization = eqx.field(static=True)
-
-    def __init__(self, rate: float, beta: float, time: Any, *, normalization: Normalization | str = "mean"):
-        self.rate, self.beta = positive("MomentumFlow", "rate", rate), fraction("MomentumFlow", "beta", beta)
-        self.time = times("MomentumFlow", "time", time)
-        self.normalization = Normalization(normalization)
 
     def __call__(self, values: Float[np.ndarray, " n"], rows: int | None = None) -> Float[np.ndarray, "*times n"]:
         lam = values / self.normalization.divisor(rows or len(values))
@@ -71,13 +42,6 @@ class MomentumFlow(AbstractFilter):
         at_end = np.divide(1.0, lam, out=np.full_like(lam, np.inf), where=lam > 0)
         finite = _oscillated(lam, friction, np.where(np.isinf(time), 0, time))
         return np.where(np.isinf(time), at_end, finite) / self.normalization.divisor(rows or len(values))
-
-
-def fraction(name: str, argument: str, value: float) -> float:
-    """A number from 0 to below 1."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name}({argument}={value!r}): expected a number from 0 to below 1.")
-    return float(value)
 
 
 def _powers(matrix: np.ndarray, exponents: np.ndarray) -> list[np.ndarray]:

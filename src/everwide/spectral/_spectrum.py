@@ -7,8 +7,10 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Bool, Float
 
+from ..engine._memory import require
 from ._filters import AbstractFilter
 
+_COPIES = 4  # the matrix, its decomposition, and what LAPACK works in
 _ROUNDING = 1e3  # units of rounding by which entries may differ from their mirror images
 _NEGATIVE = 10  # times what rounding does to eigenvalues, by which the smallest may be below 0
 
@@ -73,7 +75,7 @@ class Spectrum(eqx.Module):
         """`g(K) b`: the coefficients by which training has moved after the time of the filter.
 
         >>> import everwide.spectral as sp, numpy as np
-        >>> sp.Spectrum.of(np.diag([2.0, 4.0])).apply(sp.Ridge(0.0), np.ones((2, 1))).ravel()
+        >>> sp.Spectrum.of(np.diag([2.0, 4.0])).apply(sp.ridge(), np.ones((2, 1))).ravel()
         array([0.5 , 0.25])
         """
         return at_once(self.vectors, self.response(filter, rows)[..., None] * self.modes(b))
@@ -88,9 +90,12 @@ def at_once(matrix: Float[np.ndarray, "m n"], b: Float[np.ndarray, "*times n k"]
 
 def checked_kernel(kernel: Any, what: str = "The kernel") -> Float[np.ndarray, "n n"]:
     """A symmetric float64 copy, or a `KernelError`."""
+    shape = np.shape(kernel)
+    if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
+        raise KernelError(f"{what} has shape {shape}, expected (n, n): training rows with themselves.")
+    way_out = "Use fewer rows, or everwide.training.train, which only reads the rows of its batches."
+    require(_COPIES * 8 * shape[0] ** 2, None, f"{what} of shape {shape}, decomposed in float64,", way_out)
     matrix = np.array(kernel, np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
-        raise KernelError(f"{what} has shape {matrix.shape}, expected (n, n): training rows with themselves.")
     if not np.isfinite(matrix).all():
         row, column = np.argwhere(~np.isfinite(matrix))[0]
         raise KernelError(f"{what} holds {matrix[row, column]} at ({row}, {column}). Compute it from finite data.")

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._gram import gram
 from ..signal import ArchitectureError
-from ..spectral import GradientFlow, Ridge
+from ..spectral import AbstractFilter, gradient_flow, ridge
 from ..training import Ensemble, GaussianProcess, Regression, kernel_flow, max_learning_rate, mse, softmax_cross_entropy
 from ._vocabulary import build_network
 
@@ -59,9 +59,9 @@ def _regularized(case: Case, kernel: np.ndarray) -> np.ndarray:
     return kernel + ridge * size * np.eye(len(kernel))
 
 
-def _times(case: Case, outputs: int) -> GradientFlow:
+def _times(case: Case, outputs: int) -> AbstractFilter:
     """The vocabulary's loss is the mean over rows and outputs; its times count steps."""
-    return GradientFlow(float(case["learning_rate"]) * np.asarray(case["times"]) / outputs, normalization="mean")
+    return gradient_flow(float(case["learning_rate"]) * np.asarray(case["times"]) / outputs, normalization="mean")
 
 
 def _closed_form(case: Case, stored: Arrays) -> Found:
@@ -72,8 +72,8 @@ def _closed_form(case: Case, stored: Arrays) -> Found:
     flow = _times(case, k)
     yield "train_t", fit.train(flow)
     yield "test_t", fit.predict(kernels.cross, flow, f0=stored.get("f0_test"))
-    yield "train_inf", fit.train(GradientFlow(np.inf))
-    yield "test_inf", fit.predict(kernels.cross, GradientFlow(np.inf), f0=stored.get("f0_test"))
+    yield "train_inf", fit.train(gradient_flow(np.inf))
+    yield "test_inf", fit.predict(kernels.cross, gradient_flow(np.inf), f0=stored.get("f0_test"))
 
 
 def _flow(case: Case, stored: Arrays) -> Found:
@@ -103,7 +103,7 @@ def _inference(case: Case, stored: Arrays) -> Found:
         yield f"{name}_mean", law.mean
         yield f"{name}_cov", law.covariance
     law = Ensemble(drawn.train, _regularized(case, learned.train), y).predict(
-        drawn.cross, learned.cross, drawn.test, Ridge()
+        drawn.cross, learned.cross, drawn.test, ridge()
     )
     yield "ntk_mean", law.mean
     yield "ntk_cov", law.covariance
@@ -119,7 +119,7 @@ def _ensemble(case: Case, stored: Arrays) -> Found:
     }
     flow = _times(case, y.shape[1])
     for name, (law, kernels) in laws.items():
-        for label, at in (("t", flow), ("inf", GradientFlow(np.inf))):
+        for label, at in (("t", flow), ("inf", gradient_flow(np.inf))):
             found = law.predict(drawn.cross, kernels.cross, drawn.test, at)
             yield f"{name}_mean_{label}", found.mean
             yield f"{name}_cov_{label}", found.covariance

@@ -20,6 +20,8 @@ def minibatches(key: jax.Array, rows: int, batch: int, passes: int = 1) -> np.nd
     """
     if not 1 <= batch <= rows:
         raise ValueError(f"minibatches(batch={batch}): expected from 1 to {rows}, the number of rows.")
+    if passes < 1:
+        raise ValueError(f"minibatches(passes={passes}): expected at least 1.")
     steps = rows // batch
     orders = [np.asarray(jr.permutation(k, rows))[: steps * batch] for k in jr.split(key, passes)]
     return np.concatenate(orders).reshape(passes * steps, batch)
@@ -38,7 +40,7 @@ def chunks(batches: Any, steps: int | None, rows: int) -> Iterator[np.ndarray]:
         while some := list(itertools.islice(group, _TOGETHER)):
             done += len(some)
             yield _checked(np.stack(some), None, rows)
-    if steps is not None and done < steps:
+    if done < (steps or 1):
         raise ValueError(f"steps={steps}, but the iterator of batches ended after {done}.")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..spectral import Normalization
+from ._data import data_of, predicted
 from ._kernels import AbstractTrainKernel, as_kernel
 from ._losses import AbstractLoss, Loss, as_loss
 
@@ -33,11 +34,7 @@ class Flow(NamedTuple):
 
     def predict(self, k_test_train: Any, f0: Any = None) -> np.ndarray:
         """Outputs `(times, m, k)` at other rows."""
-        cross, n = np.asarray(k_test_train), self.coefficients.shape[1]
-        if cross.ndim not in (2, 4) or cross.shape[1] != n:
-            raise ValueError(f"k_test_train has shape {cross.shape}, expected (m, {n}): test rows with training rows.")
-        moved = cross @ self.coefficients if cross.ndim == 2 else np.einsum("mnij,tnj->tmi", cross, self.coefficients)
-        return moved if f0 is None else np.reshape(f0, moved.shape[1:]) + moved
+        return predicted(self.coefficients, k_test_train, f0)
 
 
 class FlowError(RuntimeError):
@@ -133,20 +130,16 @@ def _problem(kernel, y, loss: AbstractLoss, f0, outputs, normalization, rate, mo
         raise ValueError(f"kernel_flow(rate={rate!r}): expected a number above 0.")
     if momentum is not None and not 0 <= momentum < 1:
         raise ValueError(f"kernel_flow(momentum={momentum!r}): expected a number from 0 to below 1, or None.")
-    given = None if f0 is None else np.asarray(f0, np.float64)
-    if outputs is None and given is not None and given.ndim == 2:
-        outputs = given.shape[1]
-    targets, k = loss.targets(y, outputs)
-    if len(targets) != kernel.rows:
-        raise ValueError(f"y has {len(targets)} rows and the kernel {kernel.rows}: they must agree.")
-    first = np.zeros((kernel.rows, k)) if given is None else given.reshape(kernel.rows, k)
-    exact = targets if np.issubdtype(targets.dtype, np.integer) else targets.astype(np.float64)
+    data = data_of(loss, y, f0, outputs, kernel.rows, np.dtype(np.float64))
     friction = None if momentum is None else (1 - momentum) / rate**0.5
-    return Problem(kernel, jnp.asarray(exact), jnp.asarray(first), loss, normalization, float(rate), friction)
+    return Problem(kernel, jnp.asarray(data.y), jnp.asarray(data.f0), loss, normalization, float(rate), friction)
 
 
 def _solve(problem: Problem, times: np.ndarray, until: float | None, rtol, atol, max_steps) -> Flow:
     scaled = times * problem.unit
+    if until is not None and float(problem.mean_loss(jnp.zeros_like(problem.f0))) <= until:
+        times_at_rest, until = np.zeros_like(times), None
+        return _solve(problem, times_at_rest, until, rtol, atol, max_steps)._replace(times=times, stopped=0.0)
     solution, stopped = _integrated(problem, scaled, until, rtol, atol, max_steps)
     if solution is None:
         raise FlowError(

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..engine import InputError
+from ..engine._inputs import as_rows
 from ..kernel import AbstractKernelFunction, Inputs
 from ..spectral import KernelError
 from ..spectral._spectrum import check_definite
@@ -87,6 +88,8 @@ class FeatureKernel(AbstractTrainKernel):
     def __check_init__(self):
         if self.features.ndim != 2 or 0 in self.features.shape:
             raise KernelError(f"Features have shape {self.features.shape}, expected (n, features).")
+        if not np.isfinite(np.asarray(self.features)).all():
+            raise KernelError("Features hold values that are not finite.")
 
     @property
     def rows(self) -> int:
@@ -118,6 +121,10 @@ class FunctionKernel(AbstractTrainKernel):
     fn: Callable[[Any, Any], Any]
     x: Float[np.ndarray, "n ..."] | Float[Array, "n ..."]
 
+    def __check_init__(self):
+        if 0 in self.x.shape or not np.isfinite(np.asarray(self.x)).all():
+            raise InputError(f"x has shape {self.x.shape}: expected at least one row, of finite numbers.")
+
     @classmethod
     def of(cls, kernel: AbstractKernelFunction, x: Any, which: str = "ntk") -> "FunctionKernel":
         """The `"ntk"` or `"nngp"` of a kernel function of the library.
@@ -129,7 +136,7 @@ class FunctionKernel(AbstractTrainKernel):
         """
         if which not in ("ntk", "nngp"):
             raise InputError(f"which={which!r}: expected 'ntk' or 'nngp'.")
-        return cls(_Field(kernel, which), np.asarray(x))
+        return cls(_Field(kernel, which), as_rows(x).x)
 
     @property
     def rows(self) -> int:

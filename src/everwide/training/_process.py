@@ -9,9 +9,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from ..spectral import AbstractFilter, Factor, Ridge, Spectrum, checked_kernel, factorize
+from ..spectral import AbstractFilter, Factor, Spectrum, checked_kernel, factorize
+from ..spectral import ridge as checked_ridge
+from ._data import cross_kernel, same_rows
 from ._losses import real_targets
-from ._regression import cross_kernel
 
 
 class Gaussian(eqx.Module):
@@ -72,16 +73,16 @@ class GaussianProcess(eqx.Module):
 
     def __init__(self, kernel: Any, y: Any, *, noise: Any = 0.0):
         targets = real_targets(y)[0].astype(np.float64)
-        if len(np.asarray(kernel)) != len(targets):
-            raise ValueError(f"The kernel has {len(np.asarray(kernel))} rows and y {len(targets)}: they must agree.")
+        same_rows(len(np.atleast_1d(np.asarray(kernel))), len(targets))
         self.factor, self.y = factorize(kernel, noise), targets
         self.weights = self.factor.solve(targets)
 
     def predict(self, k_test_train: Any, k_test: Any) -> Gaussian:
         """The law of the function at other rows: their kernels with the training rows and with themselves."""
-        cross = cross_kernel(k_test_train, len(self.y), self.y.shape[1], mixed=False)
+        cross, prior = cross_kernel(k_test_train, *self.y.shape, mixed=False), checked_kernel(k_test, "k_test")
+        _same_test_rows(cross, prior)
         white = self.factor.whiten(cross.T)
-        return Gaussian(cross @ self.weights, checked_kernel(k_test, "k_test") - white.T @ white)
+        return Gaussian(cross @ self.weights, prior - white.T @ white)
 
     def log_marginal_likelihood(self) -> float:
         """Of the targets, all outputs together."""
@@ -123,7 +124,7 @@ class Ensemble(eqx.Module):
             raise ValueError(
                 f"nngp has {len(self.nngp)} rows, ntk {len(learning)} and y {len(self.y)}: they must agree."
             )
-        learning[np.diag_indices_from(learning)] += Ridge(ridge).ridge
+        learning[np.diag_indices_from(learning)] += checked_ridge(ridge).ridge
         self.spectrum = Spectrum.of(learning, what="ntk")
 
     def train(self, filter: AbstractFilter) -> Gaussian:
@@ -136,17 +137,19 @@ class Ensemble(eqx.Module):
 
     def predict(self, nngp_test_train: Any, ntk_test_train: Any, nngp_test: Any, filter: AbstractFilter) -> Gaussian:
         """At other rows."""
-        n, k = self.y.shape
-        drawn = cross_kernel(nngp_test_train, n, k, mixed=False)
-        learning = cross_kernel(ntk_test_train, n, k, mixed=False)
+        drawn, learning = (cross_kernel(k, *self.y.shape, mixed=False) for k in (nngp_test_train, ntk_test_train))
         prior = checked_kernel(nngp_test, "nngp_test")
-        if not len(drawn) == len(learning) == len(prior):
-            raise ValueError(f"Kernels of {len(drawn)}, {len(learning)} and {len(prior)} test rows: they must agree.")
+        _same_test_rows(drawn, learning, prior)
         vectors = self.spectrum.vectors
         moved = (learning @ vectors * self.spectrum.response(filter)[..., None, :]) @ vectors.T
         mixed = moved @ drawn.T
         covariance = prior + moved @ self.nngp @ np.swapaxes(moved, -1, -2) - mixed - np.swapaxes(mixed, -1, -2)
         return Gaussian(moved @ self.y, _symmetric(covariance))
+
+
+def _same_test_rows(*kernels: np.ndarray) -> None:
+    if len({len(kernel) for kernel in kernels}) > 1:
+        raise ValueError(f"Kernels of {' and '.join(str(len(k)) for k in kernels)} test rows: they must agree.")
 
 
 def _symmetric(matrix: np.ndarray) -> np.ndarray:

@@ -6,9 +6,12 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..spectral import AbstractFilter, GradientDescent, Momentum, Spectrum
+from ..spectral import AbstractFilter, Spectrum
+from ..spectral._filters import GradientDescent
+from ..spectral._momentum import Momentum
 from ..spectral._spectrum import at_once
-from ._losses import real_targets
+from ._data import cross_kernel, data_of, first_outputs
+from ._losses import mse
 from ._units import warn_of_rate
 
 
@@ -43,14 +46,11 @@ class Regression(eqx.Module):
     mixed: bool = eqx.field(static=True)
 
     def __init__(self, kernel: Any, y: Any, *, f0: Any = None):
-        targets, k = real_targets(y)
-        self.f0 = initial(f0, len(targets), k, "training")
-        self.residual = targets.astype(np.float64) - self.f0
-        matrix = np.asarray(kernel)
+        matrix = np.atleast_1d(np.asarray(kernel))
+        data = data_of(mse, y, f0, None, len(matrix), np.dtype(np.float64))
+        self.f0, self.residual = data.f0, data.y - data.f0
         self.mixed = matrix.ndim == 4
-        if matrix.shape[0] != len(targets):
-            raise ValueError(f"The kernel has {matrix.shape[0]} rows and y {len(targets)}: they must agree.")
-        self.spectrum = Spectrum.of(_flat(matrix, k) if self.mixed else matrix)
+        self.spectrum = Spectrum.of(_flat(matrix, self.residual.shape[1]) if self.mixed else matrix)
         self.modes = self.spectrum.modes(self.residual.reshape(-1, 1) if self.mixed else self.residual)
 
     @property
@@ -62,62 +62,47 @@ class Regression(eqx.Module):
 
     def coefficients(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n k"]:
         """`a` in `f(x) = f0(x) + K(x, X) a`."""
-        self._check(filter)
-        response = self.spectrum.response(filter, len(self.residual))
-        found = at_once(self.spectrum.vectors, response[..., None] * self.modes)
+        found = at_once(self.spectrum.vectors, self._response(filter)[..., None] * self.modes)
         return found.reshape(*found.shape[:-2], *self.residual.shape)
 
     def train(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n k"]:
         """Outputs at the training rows."""
-        self._check(filter)
-        learned = self.spectrum.response(filter, len(self.residual)) * np.maximum(self.spectrum.values, 0)
+        learned = self._response(filter) * np.maximum(self.spectrum.values, 0)
         moved = at_once(self.spectrum.vectors, learned[..., None] * self.modes)
         return self.f0 + moved.reshape(*moved.shape[:-2], *self.residual.shape)
 
     def predict(self, k_test_train: Any, filter: AbstractFilter, f0: Any = None) -> Float[np.ndarray, "*times m k"]:
         """Outputs at other rows, from their kernel `(m, n)` with the training rows and their `f0`."""
-        cross = cross_kernel(k_test_train, len(self.residual), self.residual.shape[1], mixed=self.mixed)
-        m = len(cross) // (self.residual.shape[1] if self.mixed else 1)
-        first = initial(f0, m, self.residual.shape[1], "test")
-        self._check(filter)
-        weighted = self.spectrum.response(filter, len(self.residual))[..., None] * self.modes
+        n, k = self.residual.shape
+        cross = cross_kernel(k_test_train, n, k, mixed=self.mixed)
+        m, cross = len(cross), _flat(cross, k) if self.mixed else cross.astype(np.float64, copy=False)
+        first = first_outputs(f0, m, k, "test")
+        weighted = self._response(filter)[..., None] * self.modes
         columns = weighted.size // len(self.modes)
         vectors = self.spectrum.vectors
         first_cross = m < columns  # what costs less
         moved = at_once(cross @ vectors, weighted) if first_cross else at_once(cross, at_once(vectors, weighted))
-        return first + moved.reshape(*moved.shape[:-2], m, self.residual.shape[1])
+        return first + moved.reshape(*moved.shape[:-2], m, k)
 
-    def _check(self, filter: AbstractFilter) -> None:
+    def _response(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n"]:
+        """The filter, with a word about rates that are too large."""
+        found = self.spectrum.response(filter, len(self.residual))
         if not isinstance(filter, GradientDescent | Momentum):
-            return
+            return found
         beta = filter.beta if isinstance(filter, Momentum) else 0.0
         largest = max(float(self.spectrum.values[-1]), np.finfo(np.float64).tiny)
         limit = 2 * (1 + beta) * filter.normalization.divisor(len(self.residual)) / largest
-        if filter.rate > limit * (1 + 1e-9):
-            warn_of_rate(filter.rate, limit)
-
-
-def initial(f0: Any, n: int, k: int, which: str) -> Float[np.ndarray, "n k"]:
-    """Outputs before training, 0 if not given."""
-    if f0 is None:
-        return np.zeros((n, k))
-    found = np.asarray(f0, np.float64)
-    found = found[:, None] if found.ndim == 1 and k == 1 else found
-    if found.shape != (n, k):
-        raise ValueError(f"f0 of the {which} rows has shape {found.shape}, expected {(n, k)}.")
-    if not np.isfinite(found).all():
-        raise ValueError(f"f0 of the {which} rows holds values that are not finite.")
-    return found
-
-
-def cross_kernel(kernel: Any, n: int, k: int, *, mixed: bool) -> Float[np.ndarray, "rows columns"]:
-    """Test rows with training rows, in float64."""
-    found = np.asarray(kernel, np.float64)
-    shape = (n, k, k) if mixed else (n,)
-    if found.shape[1:] != shape:
-        expected = f"(m, {', '.join(map(str, shape))})"
-        raise ValueError(f"k_test_train has shape {found.shape}, expected {expected}: test rows with training rows.")
-    return _flat(found, k) if mixed else found
+        if filter.rate <= limit * (1 + 1e-9):
+            return found
+        broken = ~np.isfinite(found * np.maximum(self.spectrum.values, 1)).all(-1)
+        if broken.any():
+            step = int(np.atleast_1d(filter.steps)[np.argmax(np.atleast_1d(broken))])
+            raise ValueError(
+                f"Training diverged: after {step} steps outputs are no longer finite. The rate {filter.rate:.6g} is "
+                f"above the largest stable one, {limit:.6g}."
+            )
+        warn_of_rate(filter.rate, limit)
+        return found
 
 
 def _flat(kernel: np.ndarray, k: int) -> np.ndarray:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from .._compile import trusted_filter_jit
 from ..spectral import Normalization
 from ._batches import chunks
+from ._data import data_of
 from ._element import Element, Start, zero_like
 from ._kernels import AbstractTrainKernel, MatrixKernel, as_kernel
 from ._losses import AbstractLoss, Loss, as_loss
@@ -130,48 +131,37 @@ def _prepared(
 ) -> Run:
     if not isinstance(optimizer, AbstractOptimizer):
         raise TypeError(f"optimizer={optimizer!r}: expected everwide.training.SGD(...) or AdamStar(...).")
-    n, dtype = kernel.rows, kernel.dtype
+    dtype = kernel.dtype
     if optimizer.needs_norm and isinstance(kernel, MatrixKernel) and kernel.matrix.ndim == 4:
         raise ValueError(
             f"{type(optimizer).__name__} has a second moment for each output, and this kernel (n, n, k, k) mixes them. "
             'Use SGD, or a kernel that is the same for all outputs: empirical_ntk(..., outputs="trace").'
         )
-    given = None if f0 is None else np.asarray(f0)
-    if outputs is None and given is not None and given.ndim == 2:
-        outputs = given.shape[1]
-    targets, k = loss.targets(y, outputs)
-    if len(targets) != n:
-        raise ValueError(f"y has {len(targets)} rows and the kernel {n}: they must agree.")
-    start = _start(given, n, k, dtype, f0_power, asked=bool(optimizer.needs_norm and optimizer.l2))
-    exact = targets if np.issubdtype(targets.dtype, np.integer) else targets.astype(dtype)
+    data = data_of(loss, y, f0, outputs, kernel.rows, dtype)
+    asked = f0 is not None and bool(optimizer.needs_norm and optimizer.l2)
+    start = Start(jnp.asarray(data.f0), jnp.asarray(_power(f0_power, data.f0.shape[1], asked=asked), dtype))
     if not callable(optimizer.rate):  # an array, so that another rate needs no other code
         optimizer = eqx.tree_at(lambda o: o.rate, optimizer, jnp.asarray(optimizer.rate, dtype))
     on_device = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, kernel)
-    return Run(on_device, jnp.asarray(exact), start, loss, optimizer, normalization)
+    return Run(on_device, jnp.asarray(data.y), start, loss, optimizer, normalization)
 
 
-def _start(f0: np.ndarray | None, n: int, k: int, dtype: np.dtype, power: Any, *, asked: bool) -> Start:
-    if f0 is None:
-        return Start(jnp.zeros((n, k), dtype), jnp.zeros(k, dtype))
-    values = f0[:, None] if f0.ndim == 1 and k == 1 else f0
-    if values.shape != (n, k):
-        raise ValueError(f"f0 has shape {f0.shape}, expected {(n, k)}: outputs before training, at the training rows.")
-    if not np.isfinite(values).all():
-        raise ValueError("f0 holds values that are not finite.")
+def _power(power: Any, k: int, *, asked: bool) -> np.ndarray:
     if power is None and asked:
         raise ValueError(
             "AdamStar(l2=...) with an f0 needs f0_power, (k,): the squared norm of f0 for each output (with features "
             "G and f0 = G m, the sum of m^2). Use weight_decay instead where it is not known."
         )
-    squared = np.zeros(k) if power is None else np.broadcast_to(np.asarray(power, np.float64), (k,))
-    return Start(jnp.asarray(values.astype(dtype)), jnp.asarray(squared.astype(dtype)))
+    return np.broadcast_to(np.asarray(0.0 if power is None else power, np.float64), (k,))
 
 
 def _run(run: Run, batches: Any, steps: int | None, record: int | Sequence[int] | None) -> Trained:
     if batches is None and steps is None:
         raise ValueError("train(batches=None) needs steps=: how often to look at all rows.")
-    if steps is not None and steps < 0:
-        raise ValueError(f"steps={steps}: expected at least 0.")
+    if steps is not None and (steps < 0 or int(steps) != steps):
+        raise ValueError(f"steps={steps}: expected a whole number, at least 0.")
+    if isinstance(record, int) and record < 1:
+        raise ValueError(f"record={record}: expected at least 1 step from one look to the next, or a list of steps.")
     zero = zero_like(run.start)
     here = zero._replace(start=jnp.ones_like(zero.start))
     none = jnp.asarray(0, jnp.int32)

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ._data import predicted
+
 
 class DivergenceWarning(RuntimeWarning):
     """A run has diverged; its result is that of the last finite step.
@@ -49,14 +51,4 @@ class Trained(NamedTuple):
 
     def predict(self, k_test_train: Any, f0: Any = None) -> np.ndarray:
         """Outputs `(m, k)` at other rows, from their kernel with the training rows and their `f0`."""
-        kernel, n = np.asarray(k_test_train), len(self.coefficients)
-        if kernel.ndim not in (2, 4) or kernel.shape[1] != n:
-            raise ValueError(f"k_test_train has shape {kernel.shape}, expected (m, {n}): test rows with training rows.")
-        moved = kernel @ self.coefficients if kernel.ndim == 2 else np.einsum("mnij,nj->mi", kernel, self.coefficients)
-        if f0 is None:
-            return moved
-        first = np.asarray(f0)
-        first = first[:, None] if first.ndim == 1 else first
-        if first.shape != moved.shape:
-            raise ValueError(f"f0 has shape {first.shape}, expected {moved.shape}: outputs at the test rows.")
-        return moved + self.start * first
+        return predicted(self.coefficients, k_test_train, f0, self.start)

@@ -105,6 +105,7 @@ def flow_time(rate: float, steps: float, momentum: float = 0.0) -> float:
     >>> tr.flow_time(0.1, 50)
     5.0
     """
+    _check_units(rate, momentum)
     return rate * steps / (1 - momentum)
 
 
@@ -115,7 +116,15 @@ def steps_for(time: float, rate: float, momentum: float = 0.0) -> int:
     >>> tr.steps_for(5.0, 0.1)
     50
     """
+    _check_units(rate, momentum)
     return int(np.ceil(time * (1 - momentum) / rate * (1 - 1e-12)))
+
+
+def _check_units(rate: float, momentum: float) -> None:
+    if not (rate > 0 and 0 <= momentum < 1):
+        raise ValueError(
+            f"rate={rate!r}, momentum={momentum!r}: expected a rate above 0 and a momentum from 0 to below 1."
+        )
 
 
 def convert_time(time: float, rows: int, *, given: Normalization | str, wanted: Normalization | str) -> float:
