@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST = $(1)/bin/python -m pytest -n 2 -q $(2) $(ARGS)
 
-.PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs reproduce clean bench-training bench-empirical
+.PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs reproduce forecast clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -58,11 +58,15 @@ bench-empirical: $(VENV)/.has-test .bench-empirical/.installed  ## empirical ker
 accuracy: $(VENV)/.has-test  ## the accuracy of float32 kernels; ARGS= goes to benchmarks/accuracy.py
 	$(BIN)/python benchmarks/accuracy.py $(ARGS)
 
+forecast: $(VENV)/.has-test  ## forecasts from 500 rows against measured errors; ARGS= to benchmarks/forecast.py
+	$(BIN)/python benchmarks/forecast.py $(ARGS)
+
 docs: $(VENV)/.has-docs  ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/; ARGS= goes to the one of the transformers
 	$(BIN)/everwide reproduce lee2019
+	$(BIN)/everwide reproduce criticality
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches

@@ -19,6 +19,7 @@ import everwide.optim
 import everwide.reproductions
 import everwide.signal
 import everwide.testing
+import everwide.theory
 
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 MODULES = (
@@ -33,6 +34,7 @@ MODULES = (
     everwide.optim,
     everwide.spectral,
     everwide.training,
+    everwide.theory,
     everwide.reproductions,
     everwide.signal,
     everwide.kernel,

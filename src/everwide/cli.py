@@ -300,6 +300,25 @@ def reproduce_lee2019(
     _print_reproduction(found, ("regime", "width", "gap_infinite", "gap_linearized"), folder)
 
 
+@reproduce.command("criticality")
+def reproduce_criticality(
+    width: Annotated[int | None, typer.Option(min=8, help="Width of the networks.")] = None,
+    draws: Annotated[float | None, typer.Option(help="Multiplies the numbers of networks.")] = None,
+    steps: Steps = None,
+    quick: Quick = False,
+    out: Out = None,
+) -> None:
+    """Phase diagrams, depth scales and critical points beside random networks of finite width."""
+    package = _reproductions()
+    sizes = {"width": 32, "draws": 0.02, "steps": 2} if quick else {}
+    given = {"width": width, "draws": draws, "steps": steps}
+    sizes |= {name: size for name, size in given.items() if size is not None}
+    folder = out or Path("reproductions") / f"criticality{'-quick' * quick}"
+    with _without_traceback():
+        found = _watched(lambda progress: package.criticality(**sizes, out=folder, progress=progress), folder)
+    _print_reproduction(found, ("experiment", "activation", "C_w", "place", "predicted", "measured", "error"), folder)
+
+
 def _reproductions() -> ModuleType:
     try:
         from . import reproductions

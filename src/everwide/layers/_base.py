@@ -69,6 +69,15 @@ class AbstractLayer(eqx.Module):
         example = example if key is None else Example(example.x, example.mask, example.graph, key)
         return self.forward(params, example.with_values(example.x)).x
 
+    def critical(self) -> "AbstractLayer":
+        """The same architecture with the variances of weights and biases at which deep signals are kept.
+
+        Raises `ArchitectureError` where there are none, with the reason; `everwide.theory.critical` says what is done.
+        """
+        from ..theory._criticality import critical  # theory knows layers, and not the other way round
+
+        return critical(self)
+
 
 def step(layer: AbstractLayer, k: Kernel, wanted: Demand) -> Kernel:
     """The only way one layer runs another: drop what it will not read, then run it."""

@@ -2,6 +2,8 @@
 
 from ._claims import Claim as Claim
 from ._claims import Verdict as Verdict
+from ._criticality import Criticality as Criticality
+from ._criticality import criticality as criticality
 from ._lee2019 import Lee2019 as Lee2019
 from ._lee2019 import lee2019 as lee2019
 from ._progress import Stage as Stage

@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse.linalg
 
 from ..spectral import KernelError, Normalization
+from ..spectral._extremes import lanczos_largest
+from ..spectral._extremes import largest_eigenvalue as spectral_largest
 from ._kernels import AbstractTrainKernel, MatrixKernel, as_kernel
 from ._losses import AbstractLoss, Loss, as_loss, mse
 from ._optimizers import SGD, AbstractOptimizer, AdamStar
@@ -61,20 +62,10 @@ def largest_eigenvalue(kernel: AbstractTrainKernel) -> float:
         matrix = np.asarray(kernel.matrix, np.float64)
         n = len(matrix) if matrix.ndim == 2 else matrix.shape[0] * matrix.shape[2]
         flat = matrix if matrix.ndim == 2 else matrix.transpose(0, 2, 1, 3).reshape(n, n)
-        if n <= 64:
-            return float(np.linalg.eigvalsh(flat)[-1])
-        return _largest(n, lambda v: flat @ v)
+        return spectral_largest(flat)
     with jax.enable_x64(kernel.dtype == np.float64):
         whole = jax.jit(lambda v: kernel.whole(v))
-        return _largest(kernel.rows, lambda v: np.asarray(whole(jnp.asarray(v[None], kernel.dtype)))[0])
-
-
-def _largest(n: int, product: Any) -> float:
-    start = np.random.default_rng(0).normal(size=n)  # Lanczos must not depend on anybody's seeds
-    operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=lambda v: product(v.ravel()), dtype=np.float64)  # pyright: ignore[reportCallIssue]
-    if n < 3:
-        return float(np.linalg.eigvalsh(np.stack([operator.matvec(e) for e in np.eye(n)]))[-1])
-    return float(scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
+        return lanczos_largest(kernel.rows, lambda v: np.asarray(whole(jnp.asarray(v[None], kernel.dtype)))[0])
 
 
 def warn_if_unstable(

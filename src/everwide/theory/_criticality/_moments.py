@@ -1,0 +1,148 @@
+"""Moments of an activation over one Gaussian of any variance, to ten digits, for smooth functions and for kinks."""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...activations import AbstractActivation
+from ...signal import ArchitectureError
+from ._host import Activation, HostFunction, host_function
+from ._pieces import Shell, shell
+
+_REACH = 12.0  # standard deviations: the density is 1e-32 there
+_WITHIN, _OUTSIDE = 10.0, 1e-9  # of the integrals, this part may come from beyond so many standard deviations
+_NUMBERS = 1 << 20  # held at a time, when there are many variances
+_KNOWN = 32
+
+
+class GaussianMoments(NamedTuple):
+    """Moments of `s(z)` for `z ~ N(0, K)`, one for each `K`.
+
+    - `second`: `E[s^2]`, the variance that weights of `C_w = 1` pass on; `growth`: its derivative in `K`, and `bend`
+      the second one. Taken as `E[(z^2 - K) s^2] / 2 K^2` and `E[(z^4 - 6 K z^2 + 3 K^2) s^2] / 4 K^4`: no derivative
+      of `s`, so kinks do no harm.
+    - `slope`: `E[s'^2]`; `slope_growth`: its derivative in `K`.
+    """
+
+    second: Any
+    growth: Any
+    bend: Any
+    slope: Any
+    slope_growth: Any
+
+
+class Nodes(NamedTuple):
+    """Where the function is known: places, weights, values and slopes."""
+
+    places: np.ndarray
+    weights: np.ndarray
+    values: np.ndarray
+    slopes: np.ndarray
+
+
+class Response:
+    """An activation, sampled once: every integral over a Gaussian is then a sum over the same nodes."""
+
+    def __init__(self, activation: Activation):
+        self.function: HostFunction = host_function(activation)
+        self._shells: list[Shell] = []
+        self._joined: dict[int, Nodes] = {}
+        self._largest_known = 0.0
+
+    @property
+    def name(self) -> str:
+        """How the activation is called in messages."""
+        return self.function.name
+
+    def shells(self, reach: float) -> list[Shell]:
+        """Pieces that cover `|z| <= reach`."""
+        count = 1 + max(0, math.ceil(math.log2(reach)))
+        while len(self._shells) < count:
+            self._shells.append(shell(self.function, len(self._shells)))
+        return self._shells[:count]
+
+    def jump(self, reach: float) -> float:
+        """Where the function jumps, the place nearest to zero; infinite if it is continuous."""
+        return min((s.jump for s in self.shells(reach)), key=abs)
+
+    def largest_variance(self, wanted: float) -> float:
+        """`wanted`, or the largest of its fourths, sixteenths ... at which the moments are finite."""
+        while not self._contained(wanted):
+            wanted /= 4
+        return wanted
+
+    def nodes(self, largest: float) -> Nodes:
+        """What is needed for variances up to `largest`."""
+        if not self._contained(largest):
+            raise ArchitectureError(
+                f"{self.name}: its moments over a Gaussian of variance {largest:.4g} cannot be had in float64, because "
+                "the function grows too fast. Lower the variances."
+            )
+        return self._gathered(largest)
+
+    def _gathered(self, largest: float) -> Nodes:
+        shells = self.shells(_REACH * math.sqrt(largest))
+        if len(shells) not in self._joined:
+            columns = zip(*((s.nodes, s.weights, s.values, s.slopes) for s in shells), strict=True)
+            self._joined[len(shells)] = Nodes(*(np.concatenate(column) for column in columns))
+        return self._joined[len(shells)]
+
+    def _contained(self, variance: float) -> bool:
+        """Whether the Gaussian has ended before the function became too large."""
+        if variance <= self._largest_known:
+            return True
+        reach = _REACH * math.sqrt(variance)
+        if min(s.overflow for s in self.shells(reach)) < reach:
+            return False
+        at = self._gathered(variance)
+        unit = at.places**2 / variance
+        parts = at.weights * np.exp(-unit / 2) * at.values**2 * (1 + unit**2)
+        contained = bool(np.sum(parts, where=unit > _WITHIN**2) <= _OUTSIDE * np.sum(parts))
+        self._largest_known = variance if contained else self._largest_known
+        return contained
+
+    def at(self, variance: np.ndarray) -> GaussianMoments:
+        """The moments at positive variances, an array of them."""
+        flat, out = variance.ravel(), np.empty((len(GaussianMoments._fields), variance.size))
+        octaves = np.frexp(flat)[1]
+        for octave in np.unique(octaves):  # narrow Gaussians need fewer nodes
+            places = np.flatnonzero(octaves == octave)
+            nodes = self.nodes(float(flat[places].max()))
+            for part in np.array_split(places, -(-places.size * nodes.places.size // _NUMBERS)):
+                out[:, part] = _moments(flat[part], nodes)
+        return GaussianMoments(*out.reshape(len(out), *variance.shape))
+
+    def at_one(self, variance: float) -> GaussianMoments:
+        """The moments at one positive variance, as numbers."""
+        return GaussianMoments(*(float(m[0]) for m in self.at(np.array([variance]))))
+
+
+def _moments(k: np.ndarray, nodes: Nodes) -> GaussianMoments:
+    unit = nodes.places**2 / k[:, None]
+    density = nodes.weights * np.exp(-unit / 2) / np.sqrt(2 * np.pi * k)[:, None]
+    first, second = (unit - 1) * density, (unit * unit - 6 * unit + 3) * density
+    squares, slopes = nodes.values**2, nodes.slopes**2
+    return GaussianMoments(
+        density @ squares,
+        first @ squares / (2 * k),
+        second @ squares / (4 * k * k),
+        density @ slopes,
+        first @ slopes / (2 * k),
+    )
+
+
+def response(activation: Activation) -> Response:
+    """The sampled activation; remembered for layers, which never change, if they hold no arrays."""
+    if not isinstance(activation, AbstractActivation):
+        return Response(activation)
+    try:
+        return _remembered(activation)
+    except TypeError:  # arrays have no hash
+        return Response(activation)
+
+
+@functools.lru_cache(maxsize=_KNOWN)
+def _remembered(activation: AbstractActivation) -> Response:
+    return Response(activation)

@@ -1,0 +1,81 @@
+"""What an activation does to a very small signal: its expansion at zero, at both sides."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ._host import HostFunction
+
+_DEGREE = 32
+_WIDEST, _HALVINGS = 1.0, 12
+_RESOLVED = 1e-13
+_NOISE = 4e-16  # coefficients below are rounding, and derivatives would make much of them
+_ZERO = 1e-8  # relative to the squared slopes: below, the term between the first and the second is not there
+
+
+class Origin(NamedTuple):
+    """`s(0)`, and how moments begin.
+
+    `E[s^2] = first K + middle K^1.5 + second K^2 ...`, where `s(0) = 0`, and
+    `E[s'^2] = first + middle_slope K^0.5 + second_slope K ...`.
+
+    `curvature` is `s''(0)` where the function is smooth; `smooth` says whether it is. `first` is infinite where the
+    function has no slopes at zero.
+    """
+
+    value: float
+    first: float
+    middle: float
+    second: float
+    middle_slope: float
+    second_slope: float
+    curvature: float
+    smooth: bool
+
+    @property
+    def vanishes(self) -> bool:
+        """Whether `s(0) = 0`, up to rounding."""
+        return abs(self.value) <= (1e-12 * math.sqrt(self.first) if self.first < math.inf else 0.0)
+
+
+def origin(fn: HostFunction) -> Origin:
+    """The expansion at zero, by interpolation: no derivative of the function is asked for."""
+    value = float(fn(np.zeros(1))[0])
+    around = _derivatives(fn, both=True)
+    if around is not None:
+        right, left = around, around * np.array([1.0, -1.0, 1.0, -1.0])
+    else:
+        right = _derivatives(fn, both=False)
+        left = _derivatives(HostFunction(fn.name, lambda x: fn(-x), ()), both=False)
+    if right is None or left is None:
+        return Origin(value, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0, False)
+    _, p1, p2, p3 = np.stack([right, left]).T
+    cubes, fourths, squares = p1 * p2, p2**2 / 4 + p1 * p3 / 3, p2**2 + p1 * p3
+    cubic = float(cubes.sum()) if abs(cubes.sum()) > _ZERO * (p1**2).sum() else 0.0
+    return Origin(
+        value,
+        float((p1**2).sum() / 2),
+        math.sqrt(2 / math.pi) * cubic,
+        float(1.5 * fourths.sum()),
+        math.sqrt(2 / math.pi) * cubic,
+        float(squares.sum() / 2),
+        float(p2[0]),
+        around is not None,
+    )
+
+
+def _derivatives(fn: HostFunction, *, both: bool) -> np.ndarray | None:
+    """Value and three derivatives at zero, or at its right side; `None` where the function is not smooth."""
+    t = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
+    for halving in range(_HALVINGS):
+        width = _WIDEST / 2**halving
+        x = width * (t if both else (1 + t) / 2)
+        values = fn(x)
+        series = np.polynomial.chebyshev.chebfit(t, values, _DEGREE)
+        if np.max(np.abs(series[-3:])) <= _RESOLVED * np.max(np.abs(values)):
+            series = np.where(np.abs(series) > _NOISE * np.max(np.abs(values)), series, 0)
+            place, scale = (0.0, width) if both else (-1.0, width / 2)
+            der = [np.polynomial.chebyshev.chebval(place, np.polynomial.chebyshev.chebder(series, m)) for m in range(4)]
+            return np.array(der) / scale ** np.arange(4)
+    return None

@@ -1,0 +1,54 @@
+"""Arguments that several formulas of this folder share, checked once, as host numbers."""
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ...engine import InputError
+
+
+def layer_widths(widths: Any) -> tuple[int, ...]:
+    """Widths from the inputs to the outputs, as whole numbers."""
+    message = (
+        f"widths={widths!r}: expected whole numbers above 0 for all layers, from the inputs to the outputs, such as "
+        "(784, 512, 512, 10)."
+    )
+    try:
+        found = tuple(operator.index(width) for width in widths)
+    except TypeError as fault:
+        raise InputError(message) from fault
+    if len(found) < 2 or min(found) < 1:
+        raise InputError(message)
+    return found
+
+
+def positive(value: Any, label: str) -> float:
+    """A finite number above 0."""
+    if not 0 < value < math.inf:
+        raise InputError(f"{label}={value!r}: expected a finite number above 0.")
+    return float(value)
+
+
+def not_negative(value: Any, label: str) -> float:
+    """A finite number, at least 0."""
+    if not 0 <= value < math.inf:
+        raise InputError(f"{label}={value!r}: expected a finite number, at least 0.")
+    return float(value)
+
+
+def probability(value: Any, label: str) -> float:
+    """A number strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise InputError(f"{label}={value!r}: expected a probability between 0 and 1, such as 0.05.")
+    return float(value)
+
+
+def finite_array(value: Any, label: str) -> Float[np.ndarray, "..."]:
+    """A float64 copy, without NaN and infinity."""
+    found = np.array(value, np.float64)
+    if not np.isfinite(found).all():
+        raise InputError(f"{label} holds {found[~np.isfinite(found)][0]}: expected finite numbers.")
+    return found

@@ -1,0 +1,37 @@
+"""The kernel matrix of some examples, from whatever stands for a kernel."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._gram import gram
+from ..engine import InputError
+from ..kernel import AbstractKernelFunction
+from ..layers import AbstractLayer
+
+Kernel = AbstractLayer | AbstractKernelFunction | np.ndarray | Callable[[Any, Any], Any]
+
+
+def kernel_matrix(kernel: Any, x: Any, which: str = "ntk") -> np.ndarray:
+    """Of a network, a kernel function of the library, a function of two batches, or a matrix already; as it comes.
+
+    Not checked, and in its own precision, which tells what rounding may have done: see `everwide.spectral`.
+    """
+    if which not in ("ntk", "nngp"):
+        raise InputError(f"which={which!r}: expected 'ntk' or 'nngp'.")
+    if isinstance(kernel, AbstractLayer | AbstractKernelFunction):
+        _given(x, type(kernel).__name__)
+        return getattr(gram(kernel, x), which)
+    if callable(kernel):
+        _given(x, "a kernel function")
+        return np.asarray(kernel(x, x))
+    matrix = np.asarray(kernel)
+    if x is not None and matrix.shape[:1] != (len(x),):
+        raise InputError(f"The kernel has shape {matrix.shape} and x {len(x)} rows. With a kernel matrix, pass x=None.")
+    return matrix
+
+
+def _given(x: Any, what: str) -> None:
+    if x is None:
+        raise InputError(f"x is missing: the kernel of {what} depends on the data. Or pass a kernel matrix.")

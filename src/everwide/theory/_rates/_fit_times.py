@@ -1,0 +1,144 @@
+"""How long training takes, part by part of the spectrum."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.optimize
+from jaxtyping import Float
+
+from ...spectral import Normalization, checked_kernel
+from ...spectral._lanczos import Measure, lanczos_measure
+from ...training._losses import real_targets
+from .._kernel_of import kernel_matrix
+
+_FIRST_LENGTH = 32  # Lanczos steps, doubled until times stand still
+_STEADY = 1e-3
+_LOOKED_AT = (0.5, 0.9, 0.99)
+
+
+class Part(NamedTuple):
+    """Eigenvalues from `lower` to `upper`: the share of the target in them, and when the slowest is fitted to `1/e`.
+
+    >>> import everwide.theory as th
+    >>> th.Part(1.0, 10.0, 0.25, 3.0).share
+    0.25
+    """
+
+    lower: float
+    upper: float
+    share: float
+    time: float
+
+
+@dataclass(frozen=True)
+class FitTimes:
+    """What the target is made of, and when gradient flow has learned it. Made by `fit_times`.
+
+    `values`: eigenvalues, descending; `shares`: of the target's mean square along them, in all 1. For large matrices
+    neighbouring eigenvalues are lumped together (Gauss quadrature), so that times agree to about 0.1 %.
+    """
+
+    values: Float[np.ndarray, " k"]
+    shares: Float[np.ndarray, " k"]
+    divisor: float  # rows, where the loss is a mean over them
+
+    def left(self, time: Any) -> Any:
+        """The share of the training error that is left at a time of gradient flow, or at several.
+
+        >>> import everwide.theory as th, numpy as np
+        >>> round(th.fit_times(np.eye(2), [1.0, 1.0], normalization="sum").left(1.0), 4)
+        0.1353
+        """
+        decayed = np.exp(-2 * np.multiply.outer(np.asarray(time, np.float64), self.values) / self.divisor)
+        return decayed @ self.shares if np.ndim(time) else float(decayed @ self.shares)
+
+    def time(self, fraction: float) -> float:
+        """When that fraction of the training error is gone; infinite where it cannot be learned.
+
+        >>> import everwide.theory as th, numpy as np
+        >>> round(th.fit_times(np.eye(2), [1.0, 1.0], normalization="sum").time(0.99), 4)
+        2.3026
+        """
+        if not 0 < fraction < 1:
+            raise ValueError(f"time(fraction={fraction!r}): expected a number above 0 and below 1.")
+        rest, learnable = 1 - fraction, self.values > 0
+        if self.shares[~learnable].sum() >= rest:
+            return float("inf")
+        slow, fast = self.values[learnable].min(), self.values.max()
+        unit = self.divisor / 2
+        bracket = np.log([unit / fast * -np.log1p(-fraction) * 0.5, unit / slow * 800])
+        excess = lambda log_time: self.left(np.exp(log_time)) - rest
+        return float(np.exp(scipy.optimize.root_scalar(excess, bracket=tuple(bracket), xtol=1e-12).root))
+
+    def steps(self, fraction: float, rate: float) -> int:
+        """Of gradient descent at a small rate: time over rate, rounded up.
+
+        >>> import everwide.theory as th, numpy as np
+        >>> th.fit_times(np.eye(2), [1.0, 1.0], normalization="sum").steps(0.99, rate=0.1)
+        24
+        """
+        if not 0 < rate < np.inf:
+            raise ValueError(f"steps(rate={rate!r}): expected a finite number above 0.")
+        time = self.time(fraction)
+        if time == np.inf:
+            raise ValueError(f"steps(fraction={fraction!r}): that much of the target cannot be learned by this kernel.")
+        return int(np.ceil(time / rate))
+
+    def parts(self) -> tuple[Part, ...]:
+        """The target by powers of ten of the eigenvalues, from the largest down; what has eigenvalue 0 comes last.
+
+        >>> import everwide.theory as th, numpy as np
+        >>> [round(part.share, 2) for part in th.fit_times(np.diag([1.0, 0.02]), [2.0, 1.0]).parts()]
+        [0.8, 0.2]
+        """
+        top, found = self.values.max(), []
+        below = np.where(self.values > 0, np.floor(np.log10(top / np.maximum(self.values, 1e-300)) + 1e-12), np.inf)
+        for decade in np.unique(below[self.shares > 0]):
+            inside = below == decade
+            lowest = float(self.values[inside].min())
+            upper = float(top * 10.0**-decade) if np.isfinite(decade) else 0.0
+            time = self.divisor / lowest if lowest > 0 else float("inf")
+            found.append(Part(lowest, upper, float(self.shares[inside].sum()), time))
+        return tuple(found)
+
+
+def fit_times(
+    kernel: Any, y: Any, x: Any = None, *, normalization: Normalization | str = Normalization.MEAN
+) -> FitTimes:
+    """How long gradient flow on the squared loss needs for each part of the target.
+
+    - `kernel`: a network or a kernel function, with the examples `x`; or their kernel matrix.
+    - `y`: targets, `(n,)` or `(n, outputs)`; outputs begin at 0.
+
+    Only products with the kernel are needed: Lanczos from the targets, lengthened until times no longer move.
+
+    >>> import everwide.theory as th, numpy as np
+    >>> times = th.fit_times(np.diag([1.0, 0.01]), [1.0, 1.0])
+    >>> round(times.time(0.9) / times.time(0.4))
+    105
+    """
+    matrix, law = checked_kernel(kernel_matrix(kernel, x)), Normalization(normalization)
+    targets, _ = real_targets(y)
+    if len(targets) != len(matrix):
+        raise ValueError(f"y has {len(targets)} rows and the kernel {len(matrix)}: they must agree.")
+    if not np.any(targets):
+        raise ValueError("All targets are 0, as outputs are before training: there is nothing to fit.")
+    divisor, length, before = law.divisor(len(matrix)), _FIRST_LENGTH, None
+    while True:
+        found = _joined([lanczos_measure(lambda v: matrix @ v, column, length) for column in targets.T], divisor)
+        now = np.log([found.time(fraction) for fraction in _LOOKED_AT])
+        if length >= len(matrix) or (before is not None and _still(before, now)):
+            return found
+        length, before = 2 * length, now
+
+
+def _joined(measures: list[Measure], divisor: float) -> FitTimes:
+    values, weights = (np.concatenate(part) for part in zip(*measures, strict=True))
+    order = np.argsort(-values)
+    floor = len(values) * np.finfo(np.float64).eps * values.max()  # such eigenvalues are zeros that rounding has moved
+    return FitTimes(np.where(values > floor, values, 0.0)[order], weights[order] / weights.sum(), float(divisor))
+
+
+def _still(before: np.ndarray, now: np.ndarray) -> bool:
+    return bool(np.all((before == now) | (np.abs(np.where(before == now, 0, now - before)) < _STEADY)))

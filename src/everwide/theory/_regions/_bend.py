@@ -1,0 +1,56 @@
+"""Piecewise linear activations as knots and slopes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...activations import AbstractActivation, AbstractTwoSlope, PiecewiseLinear
+from ...layers import AbstractLayer
+from ...signal import ArchitectureError
+
+
+@dataclass(frozen=True)
+class Bend:
+    """A continuous function of one number: `slopes[i] x + offsets[i]` between `knots[i - 1]` and `knots[i]`."""
+
+    knots: np.ndarray
+    slopes: np.ndarray
+    offsets: np.ndarray
+
+    def piece(self, values: np.ndarray, weight: np.ndarray | float = 1.0) -> np.ndarray:
+        """The number of the piece that each value lies on; a knot belongs to the piece below it.
+
+        `weight` is the homogeneous coordinate of the values, 0 for a direction.
+        """
+        found = np.zeros(np.shape(values), np.intp)
+        for knot in self.knots:
+            found += values > knot * weight
+        return found
+
+    def __call__(self, values: np.ndarray, weight: np.ndarray | float = 1.0) -> np.ndarray:
+        """The function; of a direction, its change far out."""
+        piece = self.piece(values, weight)
+        return self.slopes[piece] * values + self.offsets[piece] * weight
+
+
+def bend_of(layer: AbstractLayer, place: str) -> Bend:
+    """The knots and slopes of an activation at this place of a network; raises for all other layers."""
+    if isinstance(layer, AbstractTwoSlope):
+        slopes = np.array([float(slope) for slope in layer.slopes()])
+        return _anchored(np.zeros(1), slopes, 0.0)
+    if isinstance(layer, PiecewiseLinear):
+        return _anchored(np.array(layer.knots), np.array(layer.slopes), layer.at_zero)
+    smooth = isinstance(layer, AbstractActivation)
+    fault = "is not piecewise linear, so that the network has no linear regions" if smooth else "is not covered"
+    raise ArchitectureError(
+        f"{layer!r}, at {place}, {fault}. Linear regions are those of affine layers (Dense, sums, and for finite "
+        "networks Conv, pooling, ...) with Relu, LeakyRelu, Abs, TwoSlope or PiecewiseLinear activations."
+    )
+
+
+def _anchored(knots: np.ndarray, slopes: np.ndarray, at_zero: float) -> Bend:
+    """Offsets that make the function continuous, with the given value at 0; knots at which it does not bend go."""
+    bends = np.diff(slopes) != 0
+    knots, slopes = knots[bends], slopes[np.append(True, bends)]
+    offsets = np.append(0.0, -np.cumsum(np.diff(slopes) * knots))
+    return Bend(knots, slopes, offsets - offsets[np.sum(knots < 0)] + at_zero)

@@ -1,0 +1,135 @@
+"""An infinitely wide network along a line: its values and their derivative at a time, as two Gaussians."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import erf, ndtr
+
+from ._bend import Bend
+
+
+@dataclass(frozen=True)
+class LineLaw:
+    """Second moments of one channel `z(t)` at given times, means over the channels included.
+
+    `var` is `E[z^2]`, `cov` is `E[z z']`; `free` is what is left of `E[z'^2]` once `z` is known, and is carried because
+    the difference would cancel near the origin. `mean`, `mean_slope` are `E[z]` and `E[z']`.
+    """
+
+    var: np.ndarray
+    cov: np.ndarray
+    free: np.ndarray
+    mean: np.ndarray
+    mean_slope: np.ndarray
+
+    @property
+    def pull(self) -> np.ndarray:
+        """The derivative that is expected for each unit of `z`."""
+        return _ratio(self.cov, self.var)
+
+    @property
+    def slope_var(self) -> np.ndarray:
+        """`E[z'^2]`."""
+        return self.free + self.pull * self.cov
+
+    def scaled(self, factor: float) -> "LineLaw":
+        """Of `factor * z`."""
+        square = factor**2
+        second = self.var * square, self.cov * square, self.free * square
+        return LineLaw(*second, self.mean * factor, self.mean_slope * factor)
+
+    def affine(self, w_std: float, b_std: float) -> "LineLaw":
+        """After random weights and biases: they loosen the derivative from the value."""
+        weighted = self.scaled(w_std)
+        var = weighted.var + b_std**2
+        free = weighted.free + weighted.pull * weighted.cov * _ratio(np.full_like(var, b_std**2), var)
+        zero = np.zeros_like(var)
+        return LineLaw(var, weighted.cov, free, zero, zero)
+
+    def plus(self, other: "LineLaw") -> "LineLaw":
+        """Of the sum of two independent signals."""
+        return _joint(
+            self.var + other.var + 2 * self.mean * other.mean,
+            self.cov + other.cov + self.mean_slope * other.mean + self.mean * other.mean_slope,
+            self.slope_var + other.slope_var + 2 * self.mean_slope * other.mean_slope,
+            self.mean + other.mean,
+            self.mean_slope + other.mean_slope,
+        )
+
+    def with_share(self, share: float, other: "LineLaw") -> "LineLaw":
+        """Of a mixture of channels, with that share of the other signal added."""
+        return _joint(
+            self.var + share * other.var,
+            self.cov + share * other.cov,
+            self.slope_var + share * other.slope_var,
+            self.mean + share * other.mean,
+            self.mean_slope + share * other.mean_slope,
+        )
+
+    def bent(self, bend: Bend) -> "LineLaw":
+        """After an activation `f` of a Gaussian signal: `f(z)' = f'(z) z'`, and `z'` is `pull z` plus free noise."""
+        zeroth, first, second = _moments(bend, self.var)
+        slope, offset = bend.slopes[:, None], bend.offsets[:, None]
+        total = lambda on_pieces: np.sum(on_pieces, 0)
+        var = total(slope**2 * second + 2 * slope * offset * first + offset**2 * zeroth)
+        product = total(slope * (slope * second + offset * first))
+        share = _ratio(product, var)
+        line, level = slope * (1 - share), offset * share  # f'(z) z without its part along f(z)
+        aside = total(line**2 * second - 2 * line * level * first + level**2 * zeroth)
+        return LineLaw(
+            var,
+            self.pull * product,
+            self.free * total(slope**2 * zeroth) + self.pull**2 * np.maximum(aside, 0.0),
+            total(slope * first + offset * zeroth),
+            self.pull * total(slope * first),
+        )
+
+    def crossings(self, bend: Bend) -> np.ndarray:
+        """Expected knots that a Gaussian channel passes in a unit of time (Kac and Rice)."""
+        std, noise = np.sqrt(self.var), np.sqrt(self.free)
+        total = np.zeros_like(std)
+        for knot in bend.knots:
+            drift = self.pull * knot
+            ratio = _ratio(drift, noise)
+            speed = noise * np.sqrt(2 / np.pi) * np.exp(-(ratio**2) / 2)
+            speed += np.where(noise > 0, drift * erf(ratio / np.sqrt(2)), np.abs(drift))
+            total += _ratio(speed * _density(_ratio(np.full_like(std, knot), std)), std)
+        return total
+
+
+def input_law(foot: np.ndarray, step: np.ndarray, times: np.ndarray) -> LineLaw:
+    """Of the points `foot + t step` themselves, over their channels; `foot` is at right angles to `step`."""
+    points = foot + times[:, None] * step
+    var = np.mean(points**2, -1)
+    free = _ratio(np.full_like(var, np.mean(step**2) * np.mean(foot**2)), var)
+    flat = np.full_like(var, np.mean(step))
+    return LineLaw(var, times * np.mean(step**2), free, np.mean(points, -1), flat)
+
+
+def _joint(
+    var: np.ndarray, cov: np.ndarray, slope_var: np.ndarray, mean: np.ndarray, mean_slope: np.ndarray
+) -> LineLaw:
+    free = np.maximum(slope_var - _ratio(cov, var) * cov, 0.0)
+    return LineLaw(var, cov, free, mean, mean_slope)
+
+
+def _moments(bend: Bend, var: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`E[u^k; u on piece i]` for a Gaussian `u` and `k` = 0, 1, 2, each `(pieces, times)`."""
+    std = np.sqrt(var)
+    far = np.where(bend.knots < 0, -np.inf, np.inf)[:, None]
+    knots = np.where(std > 0, bend.knots[:, None] / np.where(std > 0, std, 1.0), far)
+    below, density, moment = ndtr(knots), _density(knots), np.where(np.isfinite(knots), knots, 0.0) * _density(knots)
+    rows = lambda a, low, high: np.diff(
+        a, axis=0, prepend=np.full((1, len(std)), low), append=np.full((1, len(std)), high)
+    )
+    zeroth = rows(below, 0.0, 1.0)
+    return zeroth, -std * rows(density, 0.0, 0.0), var * (zeroth - rows(moment, 0.0, 0.0))
+
+
+def _density(x: np.ndarray) -> np.ndarray:
+    return np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+
+
+def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """`a / b`, and 0 where `b` is 0."""
+    return np.where(b > 0, a, 0.0) / np.where(b > 0, b, 1.0)

@@ -1,0 +1,340 @@
+"""Real runs of gradient descent stay below everything that is proved about them."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import everwide.theory as th
+from everwide.engine import InputError
+from everwide.linearization import lee_bounds
+from everwide.spectral import KernelError
+
+host = pytest.mark.once
+
+RNG = np.random.default_rng
+
+
+def slopes(w, x):
+    return 1 - np.tanh(w @ x.T) ** 2
+
+
+def frozen_kernel(w, a, x):
+    s = slopes(w, x) * a[:, None]
+    return (x @ x.T) * (s.T @ s) / len(a)
+
+
+class FrozenRun:
+    """Gradient descent in small steps on the hidden weights of a tanh network, with output weights 1 and -1."""
+
+    def __init__(self, x, residual, width, step, steps, seed):
+        rng, rows = RNG(seed), len(x)
+        w, a = rng.normal(size=(width, x.shape[1])), rng.choice([-1.0, 1.0], width)
+        start, y = w.copy(), a @ np.tanh(w @ x.T) / width**0.5 - residual
+        self.kernel, self.times = frozen_kernel(w, a, x), step * np.arange(steps)
+        self.losses, self.moves, self.changes = [], [], []
+        for _ in range(steps):
+            r = a @ np.tanh(w @ x.T) / width**0.5 - y
+            self.losses.append(r @ r / (2 * rows))
+            self.moves.append(np.linalg.norm(w - start, axis=1).max())
+            self.changes.append(np.linalg.norm(frozen_kernel(w, a, x) - self.kernel, 2))
+            w = w - step * ((slopes(w, x) * a[:, None] * r) @ x) / (rows * width**0.5)
+
+
+@host
+def test_a_certified_run():
+    run = FrozenRun(np.eye(2), np.array([0.2, -0.2]), width=3000, step=0.25, steps=120, seed=0)
+    found = th.certificate(run.kernel, loss=run.losses[0], width=3000)
+    assert found.holds
+    assert found.movement < found.radius
+    assert np.all(run.losses <= run.losses[0] * np.exp(-found.rate * run.times) * (1 + 1e-9))
+    assert max(run.moves) <= found.movement
+    assert max(run.changes) <= found.lambda_min / 2
+    assert np.all(run.changes <= 2 * 2 * np.array(run.moves) + 1e-12)
+    assert run.losses[-1] < 1e-3 * run.losses[0]
+    assert "Certified" in str(found)
+
+
+@host
+def test_networks_converge_far_below_the_certified_width():
+    x = RNG(1).normal(size=(6, 4))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    run = FrozenRun(x, RNG(2).normal(size=6), width=300, step=1.0, steps=400, seed=3)
+    found = th.certificate(run.kernel, loss=run.losses[0], width=300)
+    assert not found.holds
+    assert found.sufficient_width > 1e6
+    assert run.losses[-1] < 0.2 * run.losses[0]
+    assert "no advice" in str(found)
+    assert "Not certified" in str(found)
+
+
+@host
+def test_the_constants_of_the_certificate_close_the_circle():
+    kernel, loss = np.diag([0.3, 0.5, 0.9]), 0.7
+    needed = th.certificate(kernel, loss=loss, width=10).sufficient_width
+    assert needed == pytest.approx(128 * 3**4 * loss / 0.3**4)
+    below, above = (th.certificate(kernel, loss=loss, width=int(needed) + i) for i in (0, 1))
+    assert (below.holds, above.holds) == (False, True)
+    assert above.movement == pytest.approx(above.radius, rel=1e-3)
+    assert 2 * 3 * above.radius == pytest.approx(above.lambda_min / 2)  # what the kernel may lose
+    # One row and a linear network, whose kernel stays: rows move by |r| / (K sqrt(n)), half of the bound.
+    linear = th.certificate([[1.0]], loss=0.5 * 0.3**2, width=100)
+    assert linear.movement == pytest.approx(2 * 0.3 / 10)
+
+
+@host
+def test_a_kernel_moves_by_twice_the_movement_of_rows_at_most():
+    rng, worst = RNG(4), 0.0
+    x = rng.normal(size=(5, 3))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    w, a = rng.normal(size=(60, 3)), rng.uniform(-1, 1, 60)
+    for trial in range(200):
+        move = rng.normal(size=w.shape) if trial % 2 else np.sign(w)  # the second: all slopes fall together
+        size = 10 ** rng.uniform(-3, 0)
+        move *= size / np.linalg.norm(move, axis=1, keepdims=True)
+        changed = np.linalg.norm(frozen_kernel(w + move, a, x) - frozen_kernel(w, a, x), 2)
+        worst = max(worst, changed / (2 * len(x) * size))
+    assert 0.005 < worst <= 1
+
+
+class StandardRun:
+    """Gradient descent with rate `rate / width` on all weights of `a . tanh(w x)`, in the standard parametrization."""
+
+    def __init__(self, x, residual, width, rate, steps, seed):
+        rng = RNG(seed)
+        w, a = rng.normal(size=(width, x.shape[1])), rng.normal(size=width) / width**0.5
+        flat = lambda w, a: np.concatenate([w.ravel(), a])
+        start, y = flat(w, a), a @ np.tanh(w @ x.T) - residual
+        first, f0 = self.jacobian(w, a, x), y + residual
+        self.kernel = first @ first.T / width
+        self.residuals, self.changes, self.gaps, self.sizes, lengths = [], [], [], [], [0.0]
+        for _ in range(steps):
+            here, jacobian, f = flat(w, a), self.jacobian(w, a, x), a @ np.tanh(w @ x.T)
+            self.residuals.append(np.linalg.norm(f - y))
+            self.changes.append(np.linalg.norm(jacobian @ jacobian.T / width - self.kernel))
+            self.gaps.append(np.linalg.norm(f - f0 - first @ (here - start)))
+            self.sizes.append(np.linalg.norm(jacobian) / width**0.5)
+            update = -rate / width * (f - y) @ jacobian
+            lengths.append(np.linalg.norm(update))
+            w, a = w + update[: w.size].reshape(w.shape), a + update[w.size :]
+        self.length = sum(lengths)
+
+    @staticmethod
+    def jacobian(w, a, x):
+        by_w = (slopes(w, x) * a[:, None]).T[:, :, None] * x[:, None, :]
+        return np.concatenate([by_w.reshape(len(x), -1), np.tanh(w @ x.T).T], 1)
+
+
+@host
+def test_a_run_that_lee_et_al_certify():
+    rate, width = 1.0, 1500
+    run = StandardRun(np.eye(2), np.array([0.15, -0.2]), width, rate, steps=100, seed=5)
+    # The Jacobian's own change for a unit step is about 1, far below 1 * sqrt(width): its size decides.
+    found = th.lee_certificate(run.kernel, width=width, rate=rate, lipschitz=1.0, residual=run.residuals[0])
+    steps = np.arange(100)
+    assert found.holds
+    assert max(run.sizes) <= 1.0
+    assert np.all(run.residuals <= found.residual_after(steps) * (1 + 1e-12))
+    assert np.all(found.residual_after(steps) <= found.residual_at(steps))
+    assert run.length <= found.movement
+    assert max(run.changes) <= found.kernel_change
+    assert np.all(run.gaps <= found.taylor_gap_after(steps) + 1e-15)
+    assert found.taylor_gap_after(10**6) == pytest.approx(found.taylor_gap)
+    assert run.residuals[-1] < 1e-6
+
+
+@host
+def test_lees_constants():
+    kernel, k, r, eta = np.diag([0.4, 1.1]), 1.7, 2.3, 0.9
+    found = th.lee_certificate(kernel, width=1000, rate=eta, lipschitz=k, residual=r)
+    n = found.sufficient_width
+    assert 1 - 2 / 3 * eta * 0.4 + 6 * eta * k**3 * r / (0.4 * n**0.5) == pytest.approx(1 - eta * 0.4 / 3)
+    shares = 3 * eta * k**3 * r**2 / 0.4 * found.contraction ** np.arange(7) / 1000**0.5
+    assert found.taylor_gap_after(7) == pytest.approx(shares.sum())
+    bounds = lee_bounds(width=1000, rate=eta, eigenvalue=0.4, lipschitz=k, residual=r)
+    ours = (found.contraction, found.movement, found.kernel_change, found.sufficient_width)
+    assert ours == pytest.approx([float(v) for v in bounds[:4]], rel=1e-5)
+    assert not th.lee_certificate(kernel, width=int(n) + 1, rate=1.4, lipschitz=k, residual=r).holds  # 2 / 1.5
+    assert th.lee_certificate(kernel, width=int(n) + 1, rate=1.3, lipschitz=k, residual=r).holds
+    tiny = th.lee_certificate(np.eye(2) * 1e-13, width=100, rate=1.0, lipschitz=k, residual=r)
+    assert np.isfinite(tiny.sufficient_width)  # 1e56, beyond float32
+    assert "Not certified" in str(tiny)
+
+
+@host
+def test_the_linearized_flow_stays_within_gronwalls_bound():
+    rng, rate, worst = RNG(6), 1.0, 0.0
+    x = rng.normal(size=(4, 3))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    for width in (40, 400):
+        scale, step = width**-0.5, 0.01
+        w, a = rng.normal(size=(width, 3)), rng.normal(size=width)
+
+        def jacobian(w, a, scale=scale):
+            return StandardRun.jacobian(w, a, x) * scale
+
+        first = jacobian(w, a)
+        start, y, times, change = first @ first.T, rng.normal(size=4), [], []
+        residual = linear = a @ np.tanh(w @ x.T) * scale - y
+        size, gaps = np.linalg.norm(residual), []
+        for t in range(1500):
+            here = jacobian(w, a)
+            times.append(t * step)
+            change.append(np.linalg.norm(here @ here.T - start, 2))
+            gaps.append(np.linalg.norm(residual - linear))
+            update = -rate * step * residual @ here
+            w, a = w + update[: w.size].reshape(w.shape), a + update[w.size :]
+            residual, linear = a @ np.tanh(w @ x.T) * scale - y, linear - rate * step * start @ linear
+        moved, least = np.maximum.accumulate(change), np.linalg.eigvalsh(start)[0]
+        bound = th.gronwall_bound(times, kernel_change=moved, eigenvalue=least, rate=rate, residual=size)
+        looser = rate * np.array(times) * moved * np.exp(rate * np.array(times) * (moved - least)) * size
+        assert np.all(bound <= looser * (1 + 1e-12))
+        worst = max(worst, np.max(np.array(gaps[1:]) / bound[1:]))
+    assert 0.05 < worst <= 1
+
+
+@host
+def test_gradient_descent_falls_at_the_rate_that_is_named():
+    rng = RNG(7)
+    features = rng.normal(size=(5, 8))
+    kernel, y = features @ features.T, rng.normal(size=5)
+    values, vectors = np.linalg.eigh(kernel)
+    for normalization, divisor in (("sum", 1), ("mean", 5)):
+        rate = 0.9 * divisor / values[-1]
+        found = th.convergence_rate(kernel, rate, normalization=normalization)
+        assert (found.lambda_min, found.lambda_max) == pytest.approx((values[0], values[-1]))
+        for start, tight in ((y, False), (vectors[:, 0], True)):
+            r, losses = start, []
+            for _ in range(30):
+                losses.append(r @ r)
+                r = r - rate / divisor * kernel @ r
+            bound = losses[0] * found.contraction ** (2 * np.arange(30))
+            assert np.all(losses <= bound * (1 + 1e-9))
+            assert np.all(bound <= losses[0] * np.exp(-found.exponent * np.arange(30)) * (1 + 1e-9))
+            assert not tight or losses == pytest.approx(list(bound))
+        steps = found.steps_to(0.01)
+        assert found.contraction ** (2 * steps) <= 0.01 < found.contraction ** (2 * (steps - 1))
+    assert not th.convergence_rate(kernel, 2.1 / values[-1], normalization="sum").converges
+
+
+@host
+@pytest.mark.parametrize("delta", [0.9, 0.5, 0.05, 1e-6, 1e-12])
+def test_quantiles_of_laws_in_closed_form(delta):
+    equal = th.initial_residual_quantile(2.5 * np.eye(3), [1.0, -2.0, 0.5], delta)
+    law = scipy.stats.ncx2(3, 5.25 / 2.5)
+    assert law.sf(equal.quantile**2 / 2.5) == pytest.approx(delta, rel=1e-7)
+    a, b = 2.0, 0.3  # two pairs: sums of exponential variables
+    pairs = th.initial_residual_quantile(np.diag([a, b, a, b]), np.zeros(4), delta)
+    q = pairs.quantile**2
+    assert (a * np.exp(-q / (2 * a)) - b * np.exp(-q / (2 * b))) / (a - b) == pytest.approx(delta, rel=1e-8)
+    outputs = th.initial_residual_quantile(np.diag([a, b]), np.zeros((2, 2)), delta)  # the same, as two outputs
+    assert outputs.quantile == pytest.approx(pairs.quantile, rel=1e-10)
+    assert max(equal.quantile / equal.bound, pairs.quantile / pairs.bound) <= 1
+
+
+@host
+def test_directions_without_variance_only_shift_the_residual():
+    targets = np.array([0.3, 2.0])
+    found = th.initial_residual_quantile(np.diag([1.0, 0.0]), targets, 0.05)
+    law = scipy.stats.ncx2(1, 0.09)
+    assert law.sf(found.quantile**2 - 4.0) == pytest.approx(0.05, rel=1e-8)
+    nothing = th.initial_residual_quantile(np.zeros((2, 2)), targets, 0.05)
+    assert nothing == pytest.approx((4.09**0.5, 4.09**0.5))
+
+
+@host
+def test_residuals_of_networks_exceed_their_quantile_as_often_as_said():
+    rng, width, draws = RNG(8), 200, 6000
+    x = rng.normal(size=(5, 3))
+    y = rng.normal(size=5)
+    std = np.sqrt(np.diag(x @ x.T) * 2 / 3)
+    angle = np.arccos(np.clip(x @ x.T * 2 / 3 / np.outer(std, std), -1, 1))
+    kernel = np.outer(std, std) * (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / np.pi  # of one ReLU layer
+    w, a = rng.normal(size=(draws, 3, width)), rng.normal(size=(draws, width, 1))
+    f = (np.maximum(x @ w * (2 / 3) ** 0.5, 0) @ a)[..., 0] * (2 / width) ** 0.5
+    sizes = np.linalg.norm(f - y, axis=1)
+    for delta in (0.5, 0.1):
+        found = th.initial_residual_quantile(kernel, y, delta)
+        measured, error = np.mean(sizes > found.quantile), (delta * (1 - delta) / draws) ** 0.5
+        assert abs(measured - delta) < 5 * error
+        assert np.mean(sizes > found.bound) <= delta
+
+
+def two_outputs(params, x):
+    w, a = params
+    f = a @ jnp.tanh(w @ x)
+    return jnp.stack([f, 2 * f])
+
+
+def test_the_change_of_a_jacobian_in_closed_form():
+    """Second derivatives of `a s(w . x)` couple no two neurons: `[[a s'' x x^T, s' x], [s' x^T, 0]]` of each."""
+    rng = RNG(9)
+    w, a, x = rng.normal(size=(8, 3)), 2 * rng.normal(size=8), rng.normal(size=(4, 3))
+    s = np.tanh(w @ x.T)
+    first, second = 1 - s**2, -2 * s * (1 - s**2)
+    blocks = np.zeros((8, 4, 4, 4))  # neurons, rows, and a matrix
+    blocks[:, :, :3, :3] = np.einsum("ji,ia,ib->jiab", a[:, None] * second, x, x)
+    blocks[:, :, :3, 3] = blocks[:, :, 3, :3] = first[..., None] * x
+    largest = np.sqrt(5 * np.linalg.eigvalsh(np.einsum("jiab,jibc->jac", blocks, blocks)).max())  # 5 = 1 + 2^2
+    norm = np.sqrt(5 * (np.sum(s**2) + np.sum((a[:, None] * first) ** 2 * np.sum(x**2, 1))))
+    params = (jnp.asarray(w), jnp.asarray(a))
+    found = th.estimate_jacobian_lipschitz(two_outputs, params, jnp.asarray(x), 0.0, points=0)
+    assert bool(found.converged)
+    assert float(found.lipschitz) == pytest.approx(largest, rel=1e-4)
+    assert float(found.norm) == pytest.approx(norm, rel=1e-5)
+    assert float(found.constant(4)) == pytest.approx(max(norm, largest) / 2, rel=1e-4)
+
+
+def test_jacobians_are_looked_at_around_the_start():
+    cube = lambda p, x: x * p**3
+    found = th.estimate_jacobian_lipschitz(cube, jnp.array(1.0), jnp.ones(1), 0.5, points=6)
+    assert (float(found.norm), float(found.lipschitz)) == pytest.approx((3 * 1.5**2, 6 * 1.5), rel=1e-5)
+
+
+@host
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: th.certificate(np.ones((2, 2)), loss=1.0, width=10), KernelError, "singular up to rounding"),
+        (lambda: th.certificate(np.eye(2, dtype=np.float32) + 1e9, loss=1.0, width=10), KernelError, "float64"),
+        (lambda: th.certificate(np.eye(2), loss=-1.0, width=10), InputError, "loss"),
+        (lambda: th.certificate(np.eye(2), loss=float("nan"), width=10), InputError, "loss"),
+        (lambda: th.certificate(np.eye(2), loss=1.0, width=0), InputError, "width"),
+        (lambda: th.convergence_rate(np.eye(2), 0.0), InputError, "rate"),
+        (lambda: th.convergence_rate(np.eye(2), 0.1, normalization="median"), ValueError, "median"),
+        (lambda: th.convergence_rate(np.eye(2), 5.0).steps_to(0.1), InputError, "never gets there"),
+        (lambda: th.convergence_rate(np.eye(2), 0.5).steps_to(1.0), InputError, "fraction"),
+        (
+            lambda: th.lee_certificate(np.eye(2), width=9, rate=0.1, lipschitz=0.0, residual=1.0),
+            InputError,
+            "lipschitz",
+        ),
+        (
+            lambda: th.gronwall_bound([1.0, -1.0], kernel_change=0.1, eigenvalue=1.0, rate=1.0, residual=1.0),
+            InputError,
+            "from 0 on",
+        ),
+        (
+            lambda: th.gronwall_bound([1.0, 2.0], kernel_change=[0.1] * 3, eigenvalue=1.0, rate=1.0, residual=1.0),
+            InputError,
+            "one for each",
+        ),
+        (lambda: th.initial_residual_quantile(np.eye(2), np.zeros(3), 0.1), InputError, "2 rows"),
+        (lambda: th.initial_residual_quantile(np.eye(2), np.zeros(2), 0.0), InputError, "probability"),
+        (lambda: th.initial_residual_quantile(np.eye(2), [0.0, np.inf], 0.1), InputError, "finite"),
+        (lambda: th.initial_residual_quantile(np.diag([1.0, -1.0]), np.zeros(2), 0.1), KernelError, "semidefinite"),
+        (
+            lambda: th.estimate_jacobian_lipschitz(two_outputs, jnp.ones(2), jnp.ones((1, 2)), -1.0),
+            InputError,
+            "radius",
+        ),
+        (
+            lambda: th.estimate_jacobian_lipschitz(two_outputs, jnp.ones(2), jnp.ones((1, 2)), 1.0, points=-1),
+            InputError,
+            "points",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

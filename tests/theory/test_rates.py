@@ -1,0 +1,155 @@
+"""Rates and times against simulated training: in outputs, and of networks of finite width."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import everwide as ew
+import everwide.theory as th
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 5))
+Y = np.sin(X[:, 0]) + X[:, 1]
+NET = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(1))
+K = np.asarray(ew.ntk(NET, X))
+RATES = th.stable_rates(NET, X, Y)
+pytestmark = pytest.mark.once
+
+
+def descend(rate, steps, momentum=0.0):
+    """The residual after steps of gradient descent on the mean loss, in outputs."""
+    f, velocity = np.zeros(len(Y)), np.zeros(len(Y))
+    for _ in range(steps):
+        velocity = momentum * velocity + K @ (f - Y) / len(Y)
+        f = f - rate * velocity
+    return float(np.linalg.norm(f - Y))
+
+
+def adam_star(rate, b1, b2, steps):
+    """Norms of the gradient, as functions, along ADAM*."""
+    f, first, second, norms = np.zeros(len(Y)), np.zeros(len(Y)), 0.0, []
+    for step in range(1, steps + 1):
+        slope = (f - Y) / len(Y)
+        first, square = b1 * first + (1 - b1) * slope, slope @ K @ slope
+        second = b2 * second + (1 - b2) * square
+        f = f - rate * (K @ first) / (1 - b1**step) / np.sqrt(second / (1 - b2**step))
+        norms.append(square**0.5)
+    return np.array(norms)
+
+
+@pytest.mark.parametrize(("momentum", "steps"), [(0.0, 20_000), (0.9, 4_000)])
+def test_training_diverges_just_above_the_rate(momentum, steps):
+    limit = RATES.momentum if momentum else RATES.gradient_descent
+    below, above = (descend(limit * share, steps, momentum) for share in (0.999, 1.001))
+    assert below < np.linalg.norm(Y) < 1e3 < above, (below, above)
+
+
+def test_the_best_rate_contracts_as_promised_and_no_other_does_better():
+    contraction = lambda rate: np.abs(1 - rate * np.linalg.eigvalsh(K) / len(Y)).max()
+    assert contraction(RATES.best) == pytest.approx(RATES.contraction, rel=1e-9)
+    assert min(contraction(RATES.best * share) for share in (0.97, 1.03)) > RATES.contraction
+    assert RATES.condition_number == pytest.approx(np.linalg.cond(K), rel=1e-6)
+
+
+@pytest.mark.parametrize(("b1", "b2"), [(0.0, 0.99), (0.5, 0.99), (0.9, 0.99)])
+def test_adam_star_hovers_where_it_is_said_to(b1, b2):
+    found = th.stable_rates(K, y=Y, b1=b1)
+    rate = 0.05 * found.adam_star
+    norms = adam_star(rate, b1, b2, 6000)
+    assert norms.max() == norms[0]
+    assert np.sqrt(np.mean(norms[-2000:] ** 2)) == pytest.approx(found.hovers_at(rate), rel=0.12 if b1 else 1e-3)
+
+
+def test_the_first_step_of_adam_star_overshoots_above_its_rate():
+    top = np.linalg.eigh(K)[1][:, -1]  # a target along the steepest direction
+    found = th.stable_rates(K, y=top)
+    left = lambda rate: np.linalg.norm(top - rate * (K @ top) / np.sqrt(top @ K @ top))
+    assert left(0.999 * found.adam_star) < 1 < left(1.001 * found.adam_star)
+
+
+def test_a_wide_network_has_the_rate_of_its_limit():
+    wide = lambda key: ew.empirical_ntk(NET, NET.init(key, (5,), width=1024), jnp.asarray(X, float))
+    found = [
+        2 * len(X) / np.linalg.eigvalsh(np.asarray(wide(jax.random.key(seed)))[..., 0, 0])[-1] for seed in range(3)
+    ]
+    assert np.mean(found) == pytest.approx(RATES.gradient_descent, rel=0.1)
+
+
+def test_rates_by_depth_fall_as_the_inverse_of_the_number_of_layers():
+    block = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu())
+    rows = th.rates_by_depth(lambda depth: ew.Serial(ew.Repeat(block, depth), ew.Dense(1)), [2, 8, 32], X)
+    assert [row.depth for row in rows] == [2, 8, 32]
+    slope = np.polyfit(np.log([row.depth + 1 for row in rows]), np.log([row.rate for row in rows]), 1)[0]
+    assert -1.3 < slope < -0.95
+
+
+def test_rate_table_of_each_parametrization():
+    factors = {
+        kind: [row.factor for row in th.rate_table(NET, (5,), [64, 256], parametrization=kind)]
+        for kind in ("ntk", "standard", "mean_field", "mup")
+    }
+    assert factors["ntk"] == [1.0] * 4
+    assert factors["standard"] == pytest.approx([2 / 5, 1 / 64, 2 / 5, 1 / 256])
+    assert factors["mean_field"] == [64.0, 64.0, 256.0, 256.0]
+    assert factors["mup"] == pytest.approx([64 * 2 / 5, 1 / 64, 256 * 2 / 5, 1 / 256])
+    assert th.rate_table(NET, (5,), [64], rate=0.5)[1] == th.LayerRate(64, "[2].weight", (64, 1), 1.0, 0.5)
+
+
+def test_times_are_those_of_gradient_flow():
+    values, vectors = np.linalg.eigh(K)
+    power = (vectors.T @ Y) ** 2 / (Y @ Y)
+    times = th.fit_times(NET, Y, X)
+    for fraction in (0.3, 0.9, 0.999):
+        time = times.time(fraction)
+        assert power @ np.exp(-2 * values * time / len(Y)) == pytest.approx(1 - fraction, rel=1e-6)
+    assert times.left([0.0, np.inf]) == pytest.approx([1.0, 0.0], abs=1e-12)
+    assert times.steps(0.9, 0.01) == np.ceil(times.time(0.9) / 0.01)
+    parts = times.parts()
+    assert sum(part.share for part in parts) == pytest.approx(1.0)
+    top = values > parts[0].upper / 10
+    assert parts[0].share == pytest.approx(power[top].sum(), rel=1e-6)
+    assert [part.time for part in parts] == sorted(part.time for part in parts)
+
+
+def test_times_of_a_large_kernel_need_few_products():
+    n = 400
+    vectors, values = np.linalg.qr(RNG.normal(size=(n, n)))[0], np.arange(1.0, n + 1) ** -1.5
+    targets = vectors @ RNG.normal(size=(n, 2))  # spread over all modes
+    kernel = (vectors * values) @ vectors.T
+    found, power = th.fit_times(kernel, targets), ((vectors.T @ targets) ** 2).sum(1) / (targets**2).sum()
+    assert len(found.values) < n
+    for fraction in (0.5, 0.9):
+        left = power @ np.exp(-2 * values * found.time(fraction) / n)
+        assert left == pytest.approx(1 - fraction, rel=1e-2)
+
+
+def test_what_cannot_be_learned_takes_for_ever():
+    times = th.fit_times(np.diag([1.0, 0.0]), [1.0, 1.0])
+    assert times.time(0.6) == np.inf > times.time(0.4)
+    assert times.parts()[-1] == th.Part(0.0, 0.0, pytest.approx(0.5), np.inf)
+    twice = th.stable_rates(np.ones((2, 2)))
+    assert (twice.lambda_min, twice.condition_number, twice.adam_star) == (0.0, np.inf, None)
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (lambda: th.stable_rates(NET), "x is missing"),
+        (lambda: th.stable_rates(K, X[:3]), "x 3 rows"),
+        (lambda: th.stable_rates(K, momentum=1.0), "momentum=1.0"),
+        (lambda: th.stable_rates(K, b1=-0.1), "b1=-0.1"),
+        (lambda: th.stable_rates(K, y=Y[:3]), "y has 3 rows"),
+        (lambda: th.stable_rates(K, y=np.zeros(30)), "gradient at the start is 0"),
+        (lambda: th.stable_rates(np.zeros((3, 3))), "kernel is zero"),
+        (lambda: th.stable_rates(K).hovers_at(0.0), "above 0"),
+        (lambda: th.fit_times(K, np.zeros(30)), "nothing to fit"),
+        (lambda: th.fit_times(K, Y[:4]), "y has 4 rows"),
+        (lambda: th.fit_times(K, Y).time(1.0), "below 1"),
+        (lambda: th.fit_times(np.diag([1.0, 0.0]), [1.0, 1.0]).steps(0.9, 0.1), "cannot be learned"),
+        (lambda: th.rate_table(NET, (5,), [8], rate=-1.0), "above 0"),
+    ],
+)
+def test_bad_input(run, message):
+    with pytest.raises(ValueError, match=message):
+        run()
