@@ -67,6 +67,7 @@ docs: $(VENV)/.has-docs  ## the documentation, in site/
 reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/; ARGS= goes to the one of the transformers
 	$(BIN)/everwide reproduce lee2019
 	$(BIN)/everwide reproduce criticality
+	$(BIN)/everwide reproduce simon2021
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches

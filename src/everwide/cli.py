@@ -276,7 +276,8 @@ def reproduce_sernau2024(
     folder = out or Path("reproductions") / f"sernau2024{'-full' * full}{'-quick' * quick}"
     with _without_traceback():
         chosen = replace(setting, **{name: size for name, size in sizes.items() if size is not None})
-        found = _watched(lambda progress: package.sernau2024(chosen, text=text, out=folder, progress=progress), folder)
+        run = lambda progress: package.sernau2024(chosen, text=text, out=folder, progress=progress)
+        found = _watched(run, folder, resumes=True)
     _print_reproduction(found, ("arm", "width", "test", "spread", "seeds"), folder)
 
 
@@ -319,6 +320,27 @@ def reproduce_criticality(
     _print_reproduction(found, ("experiment", "activation", "C_w", "place", "predicted", "measured", "error"), folder)
 
 
+@reproduce.command("simon2021")
+def reproduce_simon2021(
+    widths: Widths = None,
+    steps: Steps = None,
+    seeds: Seeds = None,
+    draws: Annotated[int | None, typer.Option(min=1, help="Training sets for the kernel.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+) -> None:
+    """Kernel regression and finite networks beside what eigenvalues predict."""
+    package = _reproductions()
+    sizes = {"widths": (8,), "steps": 20, "seeds": 2, "draws": 4, "points": 200} if quick else {}
+    given = {"widths": widths and _parse_widths(widths), "steps": steps, "seeds": seeds, "draws": draws}
+    sizes |= {name: size for name, size in given.items() if size is not None}
+    folder = out or Path("reproductions") / f"simon2021{'-quick' * quick}"
+    with _without_traceback():
+        found = _watched(lambda progress: package.simon2021(**sizes, out=folder, progress=progress), folder)
+    columns = ("domain", "target", "n", "width", "learnability", "predicted_learnability", "error", "predicted_error")
+    _print_reproduction(found, columns, folder)
+
+
 def _reproductions() -> ModuleType:
     try:
         from . import reproductions
@@ -342,7 +364,7 @@ def _parse_widths(text: str) -> tuple[int, ...]:
     return widths
 
 
-def _watched(work: Callable[[Callable[[Any], None]], Any], folder: Path) -> Any:
+def _watched(work: Callable[[Callable[[Any], None]], Any], folder: Path, *, resumes: bool = False) -> Any:
     """Run with a bar that shows how far it is."""
     columns = (
         TextColumn("{task.description}"),
@@ -355,9 +377,8 @@ def _watched(work: Callable[[Callable[[Any], None]], Any], folder: Path) -> Any:
             task = bar.add_task("")
             return work(lambda s: bar.update(task, completed=s.done, total=s.total, description=s.note))
     except KeyboardInterrupt:
-        typer.echo(
-            f"interrupted: finished runs are kept in {folder}, and the same command goes on from them.", err=True
-        )
+        kept = f"finished runs are kept in {folder}, and the same command goes on from them."
+        typer.echo(f"interrupted: {kept if resumes else 'nothing is kept. --quick takes seconds.'}", err=True)
         raise typer.Exit(130) from None
 
 

@@ -116,6 +116,11 @@ def test_classes_have_an_accuracy_and_names_do_not_matter():
     assert found.table()[0]["accuracy"] == found.accuracy[0]
 
 
+def test_targets_are_centred():
+    assert pilot(NOISY + 100.0, [1000]).error == pytest.approx(pilot(NOISY, [1000]).error, rel=1e-9)
+    assert targets_of(["a"] * 70 + ["b"] * 30, "auto").values.mean(0) == pytest.approx([0.0, 0.0])
+
+
 def test_rows_needed_lead_back_to_the_forecast():
     found = pilot(CLEAN, [300, 2000])
     assert [found.samples_needed(error) for error in found.error] == pytest.approx([300, 2000], abs=1)

@@ -12,3 +12,5 @@ from ._sernau2024 import sernau2024 as sernau2024
 from ._sernau2024_arms import Arm as Arm
 from ._sernau2024_arms import Rates as Rates
 from ._sernau2024_setting import Setting as Setting
+from ._simon2021 import Simon2021 as Simon2021
+from ._simon2021 import simon2021 as simon2021
