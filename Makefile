@@ -4,7 +4,8 @@ BENCH_PYTHON ?= $(PYTHON)
 TORCH ?= torch
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST = $(1)/bin/python -m pytest -n 2 -q $(2) $(ARGS)
+# Two workers on two cores: a pool of threads in each would only wait for the other.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -n 2 -q $(2) $(ARGS)
 
 .PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs reproduce forecast clean bench-training bench-empirical
 .DELETE_ON_ERROR:

@@ -69,6 +69,21 @@ def test_networks_converge_far_below_the_certified_width():
 
 
 @host
+def test_kernels_whose_powers_leave_the_range_of_numbers():
+    faint = th.certificate(1e-90 * np.eye(2), loss=1.0, width=10)
+    assert (faint.holds, faint.sufficient_width) == (False, float("inf"))
+    assert faint.movement == pytest.approx(4 * 2**0.5 * 1e90 / 10**0.5)
+    strong = th.certificate(1e90 * np.eye(2), loss=1.0, width=10)
+    assert strong.holds
+    assert strong.sufficient_width < 1e-300
+    done = th.certificate(1e-90 * np.eye(2), loss=0.0, width=10)
+    assert (done.holds, done.movement, done.sufficient_width) == (True, 0.0, 0.0)
+    for size in (1e-200, 1e200):
+        gap = th.lee_certificate(size * np.eye(2), width=100, rate=0.1, lipschitz=1.0, residual=size).taylor_gap
+        assert gap == pytest.approx(0.9)
+
+
+@host
 def test_the_constants_of_the_certificate_close_the_circle():
     kernel, loss = np.diag([0.3, 0.5, 0.9]), 0.7
     needed = th.certificate(kernel, loss=loss, width=10).sufficient_width

@@ -10,6 +10,7 @@ import everwide as ew
 from everwide import activations as act
 from everwide.signal import ArchitectureError
 from everwide.theory import critical, critical_init, propagate
+from everwide.theory._criticality._propagate import _check as check_propagation
 
 pytestmark = pytest.mark.once
 
@@ -95,6 +96,19 @@ def test_sites_are_independent_at_first_and_pooling_averages_them():
 def test_propagation_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
         propagate(**({"net": ew.Dense(), "depth": 1} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("net", "depth", "message"),
+    [
+        (ew.Dense(), 2.5, "depth=2.5: expected a whole number"),
+        (ew.Dense(), True, "depth=True"),
+        (np.tanh, 3, "expected a network.*Elementwise"),
+    ],
+)
+def test_what_is_no_network_and_no_depth_is_named(net, depth, message):
+    with pytest.raises(ValueError, match=message):
+        check_propagation(net, depth, 1.0, 0.5)
 
 
 # --- critical networks -------------------------------------------------------------------------------------------
@@ -193,6 +207,8 @@ def test_a_repetition_that_is_like_the_others_is_not_written_out():
         (ew.Serial(ew.Dense(), ew.Gelu(), ew.Dense(), act.Tanh()), "cannot share a critical network"),
         (ew.Serial(ew.Conv((3,)), ew.AvgPool((2,)), ew.Gelu(), ew.Dense()), "AvgPool changes variances"),
         (ew.Concat(ew.Dense(3), ew.Serial(ew.Dense(3), ew.Relu())), "end in different ways"),
+        (ew.Serial(ew.Dense(), ew.Erf(), ew.Relu(), ew.Dense(1)), r"Relu\(\) follows Erf\(\) with no weights"),
+        (ew.Repeat(ew.Serial(ew.Relu(), ew.Flatten()), 2), r"Relu\(\) follows Relu\(\) with no weights"),
     ],
 )
 def test_networks_that_cannot_be_tuned_are_refused_by_name(net, message):

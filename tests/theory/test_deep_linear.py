@@ -12,7 +12,7 @@ import scipy.special
 import scipy.stats
 
 from everwide import theory as th
-from everwide.theory._deep_linear._law import checked_widths
+from everwide.theory._checks import hidden_widths
 
 pytestmark = pytest.mark.once
 
@@ -281,6 +281,27 @@ def test_outliers_are_signal():
     assert found.level > law.edges[1]
 
 
+def test_the_evidence_of_huge_targets_grows_as_the_norm_to_a_power():
+    """`-log p` is about `(L + 1) (n/2)^(L/(L+1)) rate^(1/(L+1))`, for large targets and `L` layers of width `n`."""
+    x, y = data(3, 5)
+    for depth in (1, 4):
+        rate = 5 * np.sum(np.linalg.lstsq(x, y, rcond=None)[0] ** 2) / 2
+        for scale in 10.0 ** np.array([6, 9, *range(15, 105, 5)]):
+            found = th.deep_linear_log_evidence(x, scale * y, [20] * depth)
+            power = (rate * scale**2) ** (1 / (depth + 1))
+            law = -(depth + 1) * 10 ** (depth / (depth + 1)) * power
+            assert found == pytest.approx(law, rel=20 * np.log(power) * 10 / power + 1e-12)
+
+
+def test_the_evidence_of_large_targets_is_smooth_where_the_formula_changes():
+    """Second differences of a smooth function of the logarithm are small; 3e10 is where digits of the path end."""
+    x, y = data(3, 5)
+    scales = 10 ** np.linspace(8.5, 9.5, 41)
+    values = np.array([th.deep_linear_log_evidence(x, s * y, [20]) / s for s in scales])
+    assert np.ptp(values) < 1e-6 * abs(values[0])
+    assert np.all(np.diff(values) < 0)
+
+
 X, Y = data(3, 5)
 BAD = {
     "more rows than inputs": (lambda: th.deep_linear_log_evidence(X.T, np.ones(5), [3]), "5 rows of dimension 3"),
@@ -291,9 +312,10 @@ BAD = {
     "too few targets": (lambda: th.deep_linear_posterior(X, Y[:2], [3]), r"y has shape \(2,\)"),
     "missing targets": (lambda: th.deep_linear_posterior(X, [1, np.nan, 2], [3]), "not finite"),
     "huge targets": (lambda: th.deep_linear_posterior(X, 1e200 * Y, [3]), "Rescale"),
+    "lost scales": (lambda: th.deep_linear_posterior(X, 1e50 * Y, [3]).scale_mean, "Rescale y, or the variance"),
     "an empty layer": (lambda: th.deep_linear_log_evidence(X, Y, [3, 0]), r"widths\[1\]=0"),
-    "half a unit": (lambda: checked_widths([2.5]), r"widths\[0\]=2.5"),
-    "one number": (lambda: checked_widths(7), r"\[7\] \* depth"),
+    "half a unit": (lambda: hidden_widths([2.5]), r"widths\[0\]=2.5"),
+    "one number": (lambda: hidden_widths(7), r"\[7\] \* depth"),
     "no variance": (lambda: th.deep_linear_log_evidence(X, Y, [3], 0.0), "variance=0.0"),
     "infinite evidence": (lambda: th.deep_linear_log_evidence(X, 0 * Y, [3]), "width 3 is not wider"),
     "zero targets": (lambda: th.evidence_optimal_variance(X, 0 * Y, [30]), "No best one"),

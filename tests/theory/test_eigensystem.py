@@ -6,10 +6,13 @@ import math
 import mpmath
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.special
 
 import everwide as ew
 from everwide.theory import definiteness, eigensystem, hermite_coefficients, sphere_eigenvalues
+from everwide.theory._eigenlearning._domains import krawtchouk
+from everwide.theory._eigenlearning._eigensystem import _check as check_eigensystem
 
 pytestmark = pytest.mark.once
 
@@ -110,6 +113,20 @@ def test_multiplicities_are_dimensions_of_polynomials():
     np.testing.assert_array_equal(eigensystem("sphere", np.exp, 3, levels=4).multiplicities, [1, 3, 5, 7])
 
 
+def test_a_large_hypercube_builds_only_the_levels_that_are_asked_for():
+    found = eigensystem("hypercube", np.exp, 300, levels=4)  # exp(x.x'/d) is a product over the coordinates
+    levels = np.arange(4)
+    np.testing.assert_allclose(
+        found.eigenvalues, np.cosh(1 / 300) ** (300 - levels) * np.sinh(1 / 300) ** levels, rtol=1e-9, atol=1e-13
+    )
+    for d in (1, 2, 7):
+        corners = np.array(list(itertools.product([1, -1], repeat=d)))
+        flips = (corners < 0).sum(1)
+        sums = [[int(corners[flips == f, :level].prod(1).sum()) for f in range(d + 1)] for level in range(d + 1)]
+        assert krawtchouk(d, d + 1) == sums
+        assert krawtchouk(d, 2) == sums[:2]
+
+
 def test_hermite_coefficients_of_a_rectifier():
     found = hermite_coefficients(ew.Relu(), 400)
     closed = [1 / math.sqrt(2 * math.pi), 0.5, 0.5 / math.sqrt(math.pi), 0.0, -1 / math.sqrt(48 * math.pi)]
@@ -117,6 +134,20 @@ def test_hermite_coefficients_of_a_rectifier():
     for cosine in (-0.9, 0.3, 0.8):
         np.testing.assert_allclose(np.sum(found**2 * cosine ** np.arange(401)), arccos(1, cosine) / 2, rtol=1e-12)
     np.testing.assert_allclose(np.sum(found**2), 0.5, rtol=1e-4)
+
+
+def test_hermite_coefficients_find_kinks_and_steep_places():
+    polynomials = (lambda z: 1.0, lambda z: z, lambda z: (z * z - 1) / 2**0.5, lambda z: (z**3 - 3 * z) / 6**0.5)
+    for std in (1.0, 3.0):
+        edges = (-12.0, -1.3 / std, 0.7 / std, 12.0)
+        weighed = lambda z, std=std: np.clip(std * z, -1.3, 0.7) * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+        mean = lambda he, fn=weighed, edges=edges: sum(
+            scipy.integrate.quad(lambda z: fn(z) * he(z), a, b, epsabs=1e-12)[0] for a, b in itertools.pairwise(edges)
+        )
+        found = hermite_coefficients(lambda x: np.clip(x, -1.3, 0.7), 3, std=std)
+        np.testing.assert_allclose(found, [mean(he) for he in polynomials], atol=1e-10)
+    slope = hermite_coefficients(lambda x: scipy.special.erf(1e4 * x), 1)[1]
+    assert slope == pytest.approx(2e4 / np.sqrt(np.pi) / np.sqrt(1 + 2e8), rel=1e-11)  # E[z erf(b z)]
 
 
 def test_hermite_coefficients_at_another_scale():
@@ -165,7 +196,10 @@ BAD = {
     "degree": (lambda: hermite_coefficients(np.sin, -1), "degree=-1"),
     "std": (lambda: hermite_coefficients(np.sin, 3, std=0.0), "std=0.0"),
     "lengths": (lambda: definiteness(ew.Relu(), np.diag([1.0, 2.0])), "lengths 1 to 2, expected one"),
-    "not finite": (lambda: hermite_coefficients(lambda z: 1 / (z * 0), 3), "activation is -inf"),
+    "not finite": (lambda: hermite_coefficients(lambda z: 1 / (z * 0), 3), "function is not finite"),
+    "too large": (lambda: hermite_coefficients(np.exp, 3, std=100.0), "is inf at .*expected finite"),
+    "half a dimension": (lambda: check_eigensystem("sphere", 2.5, None, "ntk"), "d=2.5: expected a whole number"),
+    "half a level": (lambda: check_eigensystem("sphere", 3, 2.5, "ntk"), "levels=2.5: expected a whole number"),
 }  # fmt: skip
 
 

@@ -111,7 +111,9 @@ def test_classes_have_an_accuracy_and_names_do_not_matter():
     assert found.accuracy[0] == pytest.approx(truth, abs=0.025)
     assert found.accuracy_low[0] <= found.accuracy[0] <= found.accuracy_high[0]
     assert (named.error, coded.error) == (found.error, found.error)
-    assert found.samples_needed(float(found.accuracy[0])) == pytest.approx(1200, abs=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", th.ForecastWarning)
+        assert found.samples_needed(float(found.accuracy[0])) == pytest.approx(1200, abs=2)
     assert "accuracy" in str(found)
     assert found.table()[0]["accuracy"] == found.accuracy[0]
 
@@ -121,11 +123,59 @@ def test_targets_are_centred():
     assert targets_of(["a"] * 70 + ["b"] * 30, "auto").values.mean(0) == pytest.approx([0.0, 0.0])
 
 
+def test_accuracy_has_the_spread_of_few_wrong_rows():
+    labels = (np.median(NOISY) < NOISY).astype(int)
+    found = pilot(labels, [400])
+    wrong = found.measured.row_wrong.mean()
+    expected = 2 * 1.645 * np.sqrt(wrong * (1 - wrong) / 400)
+    assert found.accuracy_high[0] - found.accuracy_low[0] == pytest.approx(expected, rel=0.2)
+    assert pilot(labels, [1]).accuracy[0] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("ridge", [None, 0.0])
+def test_kernels_in_float32_keep_their_ridge_above_their_rounding(ridge):
+    smooth = ew.Serial(ew.Dense(b_std=0.3), ew.Erf(), ew.Dense(1))
+    x = X[:300, :2].astype(np.float32)
+    found = pilot_of(smooth, x, np.sin(x[:, 0]) + x[:, 1], ridge=ridge)
+    assert found.ridge > 0
+    assert np.isfinite(found.error).all()
+
+
+def pilot_of(net, x, y, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", th.ForecastWarning)
+        return th.forecast(net, x, y, n=[2 * len(x)], **options)
+
+
+def test_seeds_hardly_matter():
+    errors = [pilot(NOISY, [1600], seed=seed).error[0] for seed in range(3)]
+    assert max(errors) < 1.15 * min(errors)
+
+
+def test_numbers_among_objects_are_numbers():
+    assert targets_of(NOISY[:70].astype(object), "auto").task == "regression"
+    assert targets_of(np.array(["a", "b"] * 35, object), "auto").task == "classification"
+
+
+def test_units_do_not_matter_and_little_data_is_no_better_than_none():
+    found = pilot(NOISY, [1, 1000])
+    assert pilot(1e-14 * NOISY, [1, 1000]).error == pytest.approx(1e-28 * found.error, rel=1e-6)
+    assert found.error[0] <= np.var(NOISY[:400]) * (1 + 1e-9)
+
+
+def test_trust_does_not_depend_on_the_interval_asked_for():
+    assert pilot(NOISY, [400], level=0.5).trusted_to == pilot(NOISY, [400], level=0.99).trusted_to
+
+
 def test_rows_needed_lead_back_to_the_forecast():
     found = pilot(CLEAN, [300, 2000])
-    assert [found.samples_needed(error) for error in found.error] == pytest.approx([300, 2000], abs=1)
-    assert found.samples_needed(found.error[1], quantile=0.9) > 2000
-    assert pilot(NOISY, [500]).samples_needed(1e-6) == np.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", th.ForecastWarning)
+        assert [found.samples_needed(error) for error in found.error] == pytest.approx([300, 2000], abs=1)
+        assert found.samples_needed(found.error[1], quantile=0.9) > 2000
+    assert found.samples_needed(1e9) == 1
+    with pytest.warns(th.ForecastWarning, match="samples_needed"):
+        assert pilot(NOISY, [500]).samples_needed(1e-6) == np.inf
 
 
 def test_the_interval_holds_the_level_and_grows_with_distance():
@@ -181,13 +231,18 @@ def test_a_plot_has_the_measured_points_and_the_interval():
         (lambda: th.forecast(NET, X[:80], np.ones(80, int), n=[100]), "nothing to learn"),
         (lambda: th.forecast(NET, np.ones((80, 4)), CLEAN[:80], n=[100]), "cannot be told apart"),
         (lambda: th.forecast(NET, X[:80], np.full(80, np.nan), n=[100]), "Row 0 of y"),
-        (lambda: th.forecast(NET, X[:80], CLEAN[:80], n=[0]), "1 or more"),
+        (lambda: th.forecast(NET, X[:80], CLEAN[:80], n=[0]), "from 1 to"),
         (lambda: th.forecast(NET, X[:80], CLEAN[:80], n=[99.5]), "whole numbers"),
         (lambda: th.forecast(NET, X[:80], CLEAN[:80], n=[100], ridge=-1.0), "at least 0"),
         (lambda: th.forecast(NET, X[:80], CLEAN[:80], n=[100], level=1.0), "level=1.0"),
         (lambda: th.forecast(NET, X[:80], CLEAN[:80], n=[100], task="ranking"), "'ranking'"),
         (lambda: th.forecast(NET, X[:80], CLEAN[:80], n=[100], which="both"), "'both'"),
         (lambda: th.forecast(NET, None, CLEAN[:80], n=[100]), "x is missing"),
+        (lambda: th.forecast(NET, X[:80], CLEAN[:80], n=[10**30]), "1 to 1e"),
+        (lambda: th.forecast(NET, X[:80], CLEAN[:80], n=[100], seed=-1), "seed=-1"),
+        (lambda: th.forecast(NET, X[:80], ["a"] * 79 + [None], n=[100]), "Row 79 of y has no class"),
+        (lambda: th.forecast(NET, X[:80], [1.0] * 40 + [2.0] * 39 + [np.nan], task="classification"), "Row 79"),
+        (lambda: th.forecast(NET, X[:80], [f"row {k}" for k in range(80)], n=[100]), "80 classes in 80 rows"),
         (lambda: th.compare_forecasts({}, X, CLEAN), "at least one"),
         (lambda: pilot(CLEAN, [500]).samples_needed(-1.0), "above 0"),
         (lambda: pilot(CLEAN, [500]).samples_needed(1.0, quantile=1.0), "below 1"),

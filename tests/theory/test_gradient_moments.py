@@ -5,12 +5,14 @@ import itertools
 import numpy as np
 import pytest
 import scipy.stats
+from scipy.integrate import quad
 
 import everwide as ew
 import everwide.theory as th
 from everwide.engine import InputError
+from everwide.signal import ArchitectureError
 from everwide.testing import SAMPLED
-from everwide.theory._finite_width._checks import layer_widths
+from everwide.theory._checks import layer_widths
 
 pytestmark = pytest.mark.once
 
@@ -179,6 +181,16 @@ def test_fluctuations_of_other_kernels_are_right_to_first_order():
     assert not with_bias.exact
 
 
+def test_fluctuations_of_activations_whose_kinks_are_anywhere():
+    clipped = lambda z: np.clip(z, -1.3, 1.3)
+    density = lambda z: 2 * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)  # of both signs
+    mean = lambda fn: sum(quad(lambda z: fn(z) * density(z), *ends, epsabs=1e-13)[0] for ends in ((0, 1.3), (1.3, 12)))
+    square = mean(lambda z: clipped(z) ** 2)
+    found = th.kernel_fluctuation((3, 50, 1), clipped, w_std=1.0)
+    expected = (mean(lambda z: clipped(z) ** 4) / square**2 - 1) / 50
+    assert found.relative_variance == pytest.approx(expected, rel=1e-10)
+
+
 def arc_cosine_kernel(x, hidden):
     kernel = 2 * x @ x.T / x.shape[1]
     tangent = kernel.copy()
@@ -252,11 +264,11 @@ def test_fluctuations_of_the_tangent_kernel_at_single_layers_and_in_print():
         (lambda: th.kernel_fluctuation((5, 4, 1), w_std=-1.0), "above 0"),
         (lambda: th.kernel_fluctuation((5, 4, 1), lambda z: 0 * z), "no kernel"),
         (lambda: th.kernel_fluctuation((5, 4, 1), lambda z: 1 / (z * 0)), "finite"),
-        (lambda: th.kernel_fluctuation((5, 4, 1), lambda z: z.sum()), "of that shape"),
+        (lambda: th.kernel_fluctuation((5, 4, 1), lambda z: z.sum()), "element by element"),
         (lambda: th.expected_ntk((5, 4, 1), np.eye(3)), r"\(n, 5\)"),
         (lambda: th.expected_ntk((1, 4, 1), [[np.nan]]), "finite"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(call, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, ArchitectureError), match=message):
         call()

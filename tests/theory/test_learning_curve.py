@@ -205,6 +205,30 @@ def test_traced_eigenvalues_below_zero_are_refused():
         jax.block_until_ready(jax.jit(lambda lam: learning_curve(lam, V, 5, 1e-3).kappa)(jnp.asarray(-LAM)))
 
 
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("curve", "message"),
+    [
+        (lambda n: learning_curve(LAM, V, n), "n holds a number below 0, or one that is not finite"),
+        (lambda a: learning_curve([1.0, 0.5], [1.0, a], 1), "coefficients holds a number that is not finite"),
+    ],
+    ids=["n", "a coefficient"],
+)
+def test_traced_numbers_that_are_not_finite_are_refused(curve, message):
+    error = jax.jit(lambda value: curve(value).test_error)
+    assert jnp.isfinite(error(1.5))
+    with pytest.raises(Exception, match=message):
+        jax.block_until_ready(error(jnp.nan))
+
+
+@pytest.mark.once
+def test_without_jit_a_derivative_is_one_compiled_program():
+    program = jax.make_jaxpr(lambda n: learning_curve(LAM, V, n, 1e-3).test_error)(2.0)
+    names = [equation.primitive.name for equation in program.eqns]
+    assert not {"while", "sort", "cumsum"} & set(names)
+    assert len(names) < 40
+
+
 BAD = {
     "a negative eigenvalue": (
         {"eigenvalues": [1.0, -1e-17]},

@@ -7,6 +7,7 @@ import pytest
 
 import everwide as ew
 import everwide.theory as th
+import everwide.training as tr
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 5))
@@ -99,7 +100,7 @@ def test_rate_table_of_each_parametrization():
 def test_times_are_those_of_gradient_flow():
     values, vectors = np.linalg.eigh(K)
     power = (vectors.T @ Y) ** 2 / (Y @ Y)
-    times = th.fit_times(NET, Y, X)
+    times = th.fit_times(NET, X, Y)
     for fraction in (0.3, 0.9, 0.999):
         time = times.time(fraction)
         assert power @ np.exp(-2 * values * time / len(Y)) == pytest.approx(1 - fraction, rel=1e-6)
@@ -117,7 +118,7 @@ def test_times_of_a_large_kernel_need_few_products():
     vectors, values = np.linalg.qr(RNG.normal(size=(n, n)))[0], np.arange(1.0, n + 1) ** -1.5
     targets = vectors @ RNG.normal(size=(n, 2))  # spread over all modes
     kernel = (vectors * values) @ vectors.T
-    found, power = th.fit_times(kernel, targets), ((vectors.T @ targets) ** 2).sum(1) / (targets**2).sum()
+    found, power = th.fit_times(kernel, None, targets), ((vectors.T @ targets) ** 2).sum(1) / (targets**2).sum()
     assert len(found.values) < n
     for fraction in (0.5, 0.9):
         left = power @ np.exp(-2 * values * found.time(fraction) / n)
@@ -125,17 +126,38 @@ def test_times_of_a_large_kernel_need_few_products():
 
 
 def test_what_cannot_be_learned_takes_for_ever():
-    times = th.fit_times(np.diag([1.0, 0.0]), [1.0, 1.0])
+    times = th.fit_times(np.diag([1.0, 0.0]), None, [1.0, 1.0])
     assert times.time(0.6) == np.inf > times.time(0.4)
     assert times.parts()[-1] == th.Part(0.0, 0.0, pytest.approx(0.5), np.inf)
     twice = th.stable_rates(np.ones((2, 2)))
     assert (twice.lambda_min, twice.condition_number, twice.adam_star) == (0.0, np.inf, None)
 
 
+def test_what_float32_has_done_to_a_kernel_is_neither_an_error_nor_a_slow_mode():
+    smooth = ew.Serial(ew.Dense(b_std=0.3), ew.Erf(), ew.Dense(1))
+    x = RNG.normal(size=(300, 2)).astype(np.float32)
+    y = np.sin(x[:, 0]) + RNG.normal(size=300)
+    single, double = (th.stable_rates(smooth, x.astype(dtype), y) for dtype in (np.float32, np.float64))
+    assert single.gradient_descent == pytest.approx(double.gradient_descent, rel=1e-5)
+    assert single.condition_number == np.inf
+    assert th.fit_times(smooth, x, y).time(0.5) > 1e4 * th.fit_times(smooth, x, np.sin(x[:, 0])).time(0.5)
+    assert th.fit_times(smooth, x, y).values[-1] == 0.0
+
+
+def test_other_losses_have_no_best_rate():
+    found = th.stable_rates(K, y=(Y > 0).astype(int), loss=tr.softmax_cross_entropy)
+    assert (found.best, found.contraction) == (None, None)
+    assert found.gradient_descent > RATES.gradient_descent
+
+
 @pytest.mark.parametrize(
     ("run", "message"),
     [
         (lambda: th.stable_rates(NET), "x is missing"),
+        (lambda: th.stable_rates(ew.Conv((3,)), np.ones((3, 5, 2))), "End it with Flatten"),
+        (lambda: th.fit_times(np.diag([1.0, -0.5]), None, [1.0, 1.0]), "not positive semidefinite"),
+        (lambda: th.fit_times(np.zeros((2, 2)), None, [1.0, 1.0]), "kernel is zero"),
+        (lambda: th.fit_times(K, None, Y).left(-1.0), "from 0 on"),
         (lambda: th.stable_rates(K, X[:3]), "x 3 rows"),
         (lambda: th.stable_rates(K, momentum=1.0), "momentum=1.0"),
         (lambda: th.stable_rates(K, b1=-0.1), "b1=-0.1"),
@@ -143,10 +165,10 @@ def test_what_cannot_be_learned_takes_for_ever():
         (lambda: th.stable_rates(K, y=np.zeros(30)), "gradient at the start is 0"),
         (lambda: th.stable_rates(np.zeros((3, 3))), "kernel is zero"),
         (lambda: th.stable_rates(K).hovers_at(0.0), "above 0"),
-        (lambda: th.fit_times(K, np.zeros(30)), "nothing to fit"),
-        (lambda: th.fit_times(K, Y[:4]), "y has 4 rows"),
-        (lambda: th.fit_times(K, Y).time(1.0), "below 1"),
-        (lambda: th.fit_times(np.diag([1.0, 0.0]), [1.0, 1.0]).steps(0.9, 0.1), "cannot be learned"),
+        (lambda: th.fit_times(K, None, np.zeros(30)), "nothing to fit"),
+        (lambda: th.fit_times(K, None, Y[:4]), "y has 4 rows"),
+        (lambda: th.fit_times(K, None, Y).time(1.0), "below 1"),
+        (lambda: th.fit_times(np.diag([1.0, 0.0]), None, [1.0, 1.0]).steps(0.9, 0.1), "cannot be learned"),
         (lambda: th.rate_table(NET, (5,), [8], rate=-1.0), "above 0"),
     ],
 )

@@ -13,6 +13,7 @@ import scipy.integrate
 
 import everwide as ew
 from everwide import theory as th
+from everwide.theory._regions._bounds import _shape as check_shape
 
 pytestmark = pytest.mark.once
 
@@ -366,7 +367,8 @@ BAD = {
     "no depth": (lambda: th.sawtooth(0), "depth=0"),
     "no inputs": (lambda: th.max_regions(0, [3]), "inputs=0"),
     "no layers": (lambda: th.max_regions(2, []), "hidden layers"),
-    "an empty layer": (lambda: th.max_regions(2, [3, 0]), "1 or more each"),
+    "an empty layer": (lambda: th.max_regions(2, [3, 0]), r"widths\[1\]=0: expected a whole number"),
+    "a bare number": (lambda: check_shape(2, 7), r"widths=7: .* as in \[7\]"),
     "too narrow to fold": (lambda: th.reachable_regions(3, [2, 3]), "at least as wide"),
     "an open width": (lambda: th.expected_regions(ew.Serial(ew.Dense(), ew.Relu()), [0.0], [1.0]), "open width"),
     "sites": (lambda: th.expected_regions(RELU, np.zeros((2, 2)), np.ones((2, 2))), r"\(channels,\)"),

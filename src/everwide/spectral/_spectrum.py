@@ -124,6 +124,11 @@ def check_definite(matrix: np.ndarray, what: str = "The kernel") -> None:
         ) from None
 
 
+def eigenvalue_noise(kernel: Any) -> float:
+    """What rounding, of the numbers as they came and of a decomposition, may have done to eigenvalues."""
+    return _noise(np.asarray(kernel, np.float64), _precision(kernel))
+
+
 def _noise(matrix: np.ndarray, eps: float) -> float:
     """What rounding of the entries, in units of `eps`, and of the decomposition, in float64, do to eigenvalues."""
     n, size = len(matrix), max(float(np.abs(matrix).max()), np.finfo(np.float64).tiny)

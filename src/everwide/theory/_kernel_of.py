@@ -4,11 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from .._gram import gram
 from ..engine import InputError
 from ..kernel import AbstractKernelFunction
 from ..layers import AbstractLayer
+from ..spectral import KernelError, checked_kernel
+from ..spectral._spectrum import check_definite
 
 Kernel = AbstractLayer | AbstractKernelFunction | np.ndarray | Callable[[Any, Any], Any]
 
@@ -22,13 +25,30 @@ def kernel_matrix(kernel: Any, x: Any, which: str = "ntk") -> np.ndarray:
         raise InputError(f"which={which!r}: expected 'ntk' or 'nngp'.")
     if isinstance(kernel, AbstractLayer | AbstractKernelFunction):
         _given(x, type(kernel).__name__)
-        return getattr(gram(kernel, x), which)
+        return _of_one_output(getattr(gram(kernel, x), which))
     if callable(kernel):
         _given(x, "a kernel function")
         return np.asarray(kernel(x, x))
     matrix = np.asarray(kernel)
     if x is not None and matrix.shape[:1] != (len(x),):
         raise InputError(f"The kernel has shape {matrix.shape} and x {len(x)} rows. With a kernel matrix, pass x=None.")
+    return matrix
+
+
+def learnable_kernel(given: np.ndarray) -> Float[np.ndarray, "n n"]:
+    """In float64, or a `KernelError`: indefinite beyond its rounding, or zero. What rounding did is lifted off."""
+    matrix = checked_kernel(given)
+    if not matrix.any():
+        raise KernelError("The kernel is zero: nothing is learned at any rate.")
+    check_definite(given)
+    return matrix
+
+
+def _of_one_output(matrix: np.ndarray) -> np.ndarray:
+    if matrix.ndim > 2:
+        raise InputError(
+            f"The network has outputs at sites: its kernel has shape {matrix.shape}. End it with Flatten or pooling."
+        )
     return matrix
 
 

@@ -129,6 +129,11 @@ def _tuned(
                 f"{walk.moved} changes variances by an amount that depends on the data, but {target.name} keeps "
                 f"{target.K_star:.6g} only. Take {walk.moved} out, or use a scale-invariant activation such as Relu."
             )
+        if walk.last is not None:
+            raise ArchitectureError(
+                f"{points[id(layer)].name} follows {walk.last.name} with no weights in between: it reads signals that "
+                "are not Gaussian, and no variance is known to be kept. Put a Dense or Conv layer between them."
+            )
         return layer, walk._replace(last=points[id(layer)])
     if isinstance(layer, Serial):
         inner = []

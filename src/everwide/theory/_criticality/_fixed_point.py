@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from .._response import Response
 from ._critical_init import root_between
-from ._moments import Response
 from ._point import CriticalPoint, Kind
 
 _SMALLEST, _LARGEST, _LOOKS = 1e-10, 1e4, 240  # variances that are looked at, on each side of 1

@@ -5,13 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._host import HostFunction
+from .._host import HostFunction
+from ._scale import own_scale
 
 _DEGREE = 32
-_WIDEST, _HALVINGS = 1.0, 12
+_HALVINGS = {True: 12, False: 30}  # of the size at which it bends; far below, no kink can be seen from both sides
 _RESOLVED = 1e-13
+_MEETS = 1e-9  # relative: by which a series may miss the value at zero
 _NOISE = 4e-16  # coefficients below are rounding, and derivatives would make much of them
-_ZERO = 1e-8  # relative to the squared slopes: below, the term between the first and the second is not there
+_ZERO = 1e-8  # relative to the squared slopes, over the width: below, the term of K^1.5 is not there
 
 
 class Origin(NamedTuple):
@@ -42,17 +44,19 @@ class Origin(NamedTuple):
 def origin(fn: HostFunction) -> Origin:
     """The expansion at zero, by interpolation: no derivative of the function is asked for."""
     value = float(fn(np.zeros(1))[0])
-    around = _derivatives(fn, both=True)
+    widest = own_scale(fn)
+    around = _derivatives(fn, value, widest, both=True)
     if around is not None:
-        right, left = around, around * np.array([1.0, -1.0, 1.0, -1.0])
+        right, left = around, around._replace(derivatives=around.derivatives * np.array([1.0, -1.0, 1.0, -1.0]))
     else:
-        right = _derivatives(fn, both=False)
-        left = _derivatives(HostFunction(fn.name, lambda x: fn(-x), ()), both=False)
+        right = _derivatives(fn, value, widest, both=False)
+        left = _derivatives(HostFunction(fn.name, lambda x: fn(-x), ()), value, widest, both=False)
     if right is None or left is None:
         return Origin(value, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0, False)
-    _, p1, p2, p3 = np.stack([right, left]).T
+    _, p1, p2, p3 = np.stack([right.derivatives, left.derivatives]).T
     cubes, fourths, squares = p1 * p2, p2**2 / 4 + p1 * p3 / 3, p2**2 + p1 * p3
-    cubic = float(cubes.sum()) if abs(cubes.sum()) > _ZERO * (p1**2).sum() else 0.0
+    width = min(right.width, left.width)
+    cubic = float(cubes.sum()) if abs(cubes.sum()) * width > _ZERO * (p1**2).sum() else 0.0
     return Origin(
         value,
         float((p1**2).sum() / 2),
@@ -65,17 +69,26 @@ def origin(fn: HostFunction) -> Origin:
     )
 
 
-def _derivatives(fn: HostFunction, *, both: bool) -> np.ndarray | None:
+class _Expansion(NamedTuple):
+    """Value and three derivatives, and the distance up to which they were read off."""
+
+    derivatives: np.ndarray
+    width: float
+
+
+def _derivatives(fn: HostFunction, value: float, widest: float, *, both: bool) -> _Expansion | None:
     """Value and three derivatives at zero, or at its right side; `None` where the function is not smooth."""
     t = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
-    for halving in range(_HALVINGS):
-        width = _WIDEST / 2**halving
-        x = width * (t if both else (1 + t) / 2)
-        values = fn(x)
+    place, share = (0.0, 1.0) if both else (-1.0, 0.5)
+    for halving in range(_HALVINGS[both]):
+        width = widest / 2**halving
+        values = fn(width * (t if both else (1 + t) / 2))
+        size = np.max(np.abs(values))
         series = np.polynomial.chebyshev.chebfit(t, values, _DEGREE)
-        if np.max(np.abs(series[-3:])) <= _RESOLVED * np.max(np.abs(values)):
-            series = np.where(np.abs(series) > _NOISE * np.max(np.abs(values)), series, 0)
-            place, scale = (0.0, width) if both else (-1.0, width / 2)
+        resolved = np.max(np.abs(series[-3:])) <= _RESOLVED * size
+        # all places may lie on a plateau that begins next to zero
+        if resolved and abs(np.polynomial.chebyshev.chebval(place, series) - value) <= _MEETS * size:
+            series = np.where(np.abs(series) > _NOISE * size, series, 0)
             der = [np.polynomial.chebyshev.chebval(place, np.polynomial.chebyshev.chebder(series, m)) for m in range(4)]
-            return np.array(der) / scale ** np.arange(4)
+            return _Expansion(np.array(der) / (share * width) ** np.arange(4), width)
     return None

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from .._host import Activation
+from .._response import Response
 from ._critical_init import critical_init
 from ._fixed_point import VarianceMap, settled_correlation
-from ._host import Activation
-from ._moments import Response
 from ._origin import origin
 from ._plot import plot_phases
 from ._susceptibility import SMALLEST, Values, at_least_zero, at_zero, continuous

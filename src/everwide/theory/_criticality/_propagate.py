@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from ...layers import AbstractLayer, Repeat, Serial
 from ...layers._base import step
 from ...layers._conv import on_diagonal
 from ...signal import ArchitectureError, Demand, Pairs, Signal
+from .._checks import whole
 
 _WANTED = Demand(Pairs.SAME_SITE, Pairs.SAME_SITE)
 
@@ -61,7 +62,7 @@ def propagate(
     >>> found.correlation.round(4).tolist()
     [0.0, 0.3183, 0.4937, 0.6048]
     """
-    _check(depth, variance, correlation)
+    _check(net, depth, variance, correlation)
     layers = _opened(net) if depth is None else (net,) * depth
     _check_laws(net, layers, sites)
     demands = Serial(*layers).demands(_WANTED) if depth is None else [_inside(net, depth)] * (depth + 1)
@@ -121,9 +122,14 @@ def _inputs(demand: Demand, variance: float, correlation: float, sites: tuple[in
     return Kernel(cross, own(), own(), sites=sites)
 
 
-def _check(depth: int | None, variance: float, correlation: float) -> None:
-    if depth is not None and depth < 0:
-        raise ValueError(f"depth={depth}: expected the number of passes through the block, at least 0.")
+def _check(net: Any, depth: Any, variance: float, correlation: float) -> None:
+    if not isinstance(net, AbstractLayer):
+        raise ArchitectureError(
+            f"propagate({net!r}): expected a network or a block of layers, such as Serial(Tanh(), Dense()). A function "
+            "of JAX arrays is made a layer by everwide.activations.Elementwise(function)."
+        )
+    if depth is not None:
+        whole(depth, "depth", 0)
     if not 0 <= variance < np.inf:
         raise ValueError(f"variance={variance}: expected a finite number that is at least 0.")
     if not -1 <= correlation <= 1:

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ...signal import ArchitectureError
-from ._host import Activation
-from ._moments import Response, response
+from .._host import Activation
+from .._response import Response, response
 from ._origin import origin
 
 SMALLEST = 1e-12  # variance: below, signals count as vanishing

@@ -15,6 +15,8 @@ _NEGLIGIBLE = -50.0  # exponents below the largest one that do not count
 _FIRST_STEP, _HALVINGS, _FARTHEST = 0.25, 10, 30.0
 _AGREED, _ROUNDING = 1e-14, 16 * float(np.finfo(np.float64).eps)  # of the integral; of its exponents
 
+_LOST = 1e-4  # rounding of exponents, beyond which an integrand has no digits
+
 
 @dataclass(frozen=True)
 class Gammas:
@@ -74,8 +76,10 @@ def log_mellin_barnes(gammas: Gammas, rate: float) -> float:
         exponent = gammas.log(right) - rate * right - top
         return np.imag(np.exp(np.where(exponent.real < _NEGLIGIBLE, -np.inf, exponent)) * slope)
 
-    agreed = _AGREED + _ROUNDING * (abs(top) + abs(rate * saddle))
-    return top - rate * pole + math.log(_half_line(integrand, agreed) / math.pi)
+    rounding = _ROUNDING * (abs(top) + abs(rate * saddle))
+    if rounding > _LOST:  # the saddle is so far out that its own Gaussian is all there is
+        return top - rate * pole + math.log(width / math.sqrt(2 * math.pi))
+    return top - rate * pole + math.log(_half_line(integrand, _AGREED + rounding) / math.pi)
 
 
 def _half_line(integrand: Callable[[np.ndarray], np.ndarray], agreed: float) -> float:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...engine import InputError
+from .._checks import hidden_widths, positive, whole
 from ._contour import root
 from ._evidence import Interpolation, interpolate
-from ._law import ScaleLaw, checked_count, checked_positive, checked_widths
+from ._law import ScaleLaw
 
 
 def effective_depth(examples: int, widths: Sequence[int]) -> float:
@@ -23,7 +24,7 @@ def effective_depth(examples: int, widths: Sequence[int]) -> float:
 
     Hanin and Zlokapa, "Bayesian interpolation with deep linear networks" (2023).
     """
-    return checked_count("examples", examples) * sum(1 / n for n in checked_widths(widths))
+    return whole(examples, "examples") * sum(1 / n for n in hidden_widths(widths))
 
 
 def posterior_scale(squared_norm: float, alpha: float, effective_depth: float) -> float:
@@ -42,7 +43,7 @@ def posterior_scale(squared_norm: float, alpha: float, effective_depth: float) -
         raise InputError(f"alpha={alpha!r}: expected P / n0, above 0 and at most 1.")
     if not effective_depth >= 0:
         raise InputError(f"effective_depth={effective_depth!r}: expected 0 or more.")
-    target = checked_positive("squared_norm", squared_norm) / alpha
+    target = positive(squared_norm, "squared_norm") / alpha
     if math.isinf(effective_depth):
         return target
     end = math.log(target)
@@ -63,7 +64,7 @@ def evidence_optimal_variance(x: Any, y: Any, widths: Sequence[int]) -> float:
     >>> round(th.evidence_optimal_variance(x, y, []), 4), round(th.evidence_optimal_variance(x, y, [20] * 4), 4)
     (10.0, 1.6863)
     """
-    data, widths = interpolate(x, y), checked_widths(widths)
+    data, widths = interpolate(x, y), hidden_widths(widths)
     if data.squared_norm == 0:
         raise InputError("All targets are 0: the smaller the variance, the more likely they are. No best one exists.")
     law = ScaleLaw(widths)
@@ -92,8 +93,6 @@ def evidence_by_depth(x: Any, y: Any, width: int, depths: Sequence[int], varianc
     >>> bool((np.diff(evidence) > 0).all())
     True
     """
-    data, width = interpolate(x, y), checked_count("width", width)
-    for depth in depths:
-        if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 0:
-            raise InputError(f"depths={depths!r}: expected whole numbers of hidden layers, 0 or more.")
-    return np.array([data.log_evidence(ScaleLaw((width,) * int(depth), float(variance))) for depth in depths])
+    data, width = interpolate(x, y), whole(width, "width")
+    layers = [whole(depth, f"depths[{i}]", 0) for i, depth in enumerate(depths)]
+    return np.array([data.log_evidence(ScaleLaw((width,) * depth, float(variance))) for depth in layers])

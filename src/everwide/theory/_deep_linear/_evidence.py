@@ -10,7 +10,8 @@ import scipy.linalg
 
 from ...engine import InputError
 from ...engine._inputs import as_rows
-from ._law import ScaleLaw, checked_widths
+from .._checks import hidden_widths
+from ._law import ScaleLaw
 
 
 @dataclass(frozen=True)
@@ -115,4 +116,4 @@ def deep_linear_log_evidence(x: Any, y: Any, widths: Sequence[int], variance: fl
     The Meijer G-function of Hanin and Zlokapa, "Bayesian interpolation with deep linear networks" (2023), as an
     integral on its contour of steepest descent.
     """
-    return interpolate(x, y).log_evidence(ScaleLaw(checked_widths(widths), float(variance)))
+    return interpolate(x, y).log_evidence(ScaleLaw(hidden_widths(widths), float(variance)))

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import digamma, polygamma
 
 from ...engine import InputError
+from .._checks import hidden_widths, positive, whole
 from ._contour import Gammas, log_mellin_barnes
 
 
@@ -28,8 +29,8 @@ class ScaleLaw:
     variance: float = 1.0
 
     def __post_init__(self) -> None:
-        checked_widths(self.widths)
-        checked_positive("variance", self.variance)
+        hidden_widths(self.widths)
+        positive(self.variance, "variance")
 
     @property
     def mean(self) -> float:
@@ -108,25 +109,4 @@ def deep_linear_prior_norm(inputs: int, widths: Sequence[int], variance: float =
 
     Hanin and Nica, "Products of many large random matrices and gradients in deep neural networks" (2020).
     """
-    return ScaleLaw((checked_count("inputs", inputs), *checked_widths(widths)), float(variance))
-
-
-def checked_widths(widths: Any) -> tuple[int, ...]:
-    """Whole numbers of hidden units, 1 or more."""
-    if isinstance(widths, int | float | np.number):
-        raise InputError(f"widths={widths!r}: expected one width for each hidden layer, as in [{widths}] * depth.")
-    return tuple(checked_count(f"widths[{i}]", n) for i, n in enumerate(widths))
-
-
-def checked_count(label: str, value: Any) -> int:
-    """A whole number, 1 or more."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{label}={value!r}: expected a whole number, 1 or more.")
-    return int(value)
-
-
-def checked_positive(label: str, value: float) -> float:
-    """A finite number above 0."""
-    if not 0 < value < math.inf:
-        raise InputError(f"{label}={value!r}: expected a finite number above 0.")
-    return float(value)
+    return ScaleLaw((whole(inputs, "inputs"), *hidden_widths(widths)), float(variance))

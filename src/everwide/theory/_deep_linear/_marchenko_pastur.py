@@ -9,7 +9,7 @@ import scipy.linalg
 
 from ...engine import InputError
 from ...spectral import checked_kernel
-from ._law import checked_positive
+from .._checks import positive
 
 _TRACY_WIDOM_99 = 2.0234  # for real matrices: 99 % of the largest eigenvalues of noise lie below
 
@@ -112,4 +112,4 @@ def marchenko_pastur(alpha: float, *, variance: float = 1.0) -> MarchenkoPastur:
 
     Marchenko and Pastur, "Distribution of eigenvalues for some sets of random matrices" (1967).
     """
-    return MarchenkoPastur(checked_positive("alpha", alpha), checked_positive("variance", variance))
+    return MarchenkoPastur(positive(alpha, "alpha"), positive(variance, "variance"))

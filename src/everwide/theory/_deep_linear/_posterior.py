@@ -9,8 +9,11 @@ import numpy as np
 
 from ...engine import InputError
 from ...engine._inputs import as_rows
+from .._checks import hidden_widths
 from ._evidence import Interpolation, interpolate
-from ._law import ScaleLaw, checked_widths
+from ._law import ScaleLaw
+
+_LARGEST = 1e10  # log evidence; differences are good to five digits then
 
 
 class PosteriorPrediction(NamedTuple):
@@ -106,7 +109,13 @@ class DeepLinearPosterior:
         return self.prior.log_tilted(self._power - order, self._rate)
 
     def _log_scale_moment(self, order: int) -> float:
-        return self._log_tilted(order) - self._log_tilted(0)
+        evidence = self._log_tilted(0)
+        if self.prior.widths and abs(evidence) > _LARGEST:
+            raise InputError(
+                f"The targets are too large for a prior of variance {self.prior.variance:.6g}: the log evidence is "
+                f"{evidence:.3g}, in whose rounding the scale of the layers is lost. Rescale y, or the variance."
+            )
+        return self._log_tilted(order) - evidence
 
 
 def deep_linear_posterior(x: Any, y: Any, widths: Sequence[int], variance: float = 1.0) -> DeepLinearPosterior:
@@ -119,6 +128,6 @@ def deep_linear_posterior(x: Any, y: Any, widths: Sequence[int], variance: float
 
     Hanin and Zlokapa, "Bayesian interpolation with deep linear networks" (2023).
     """
-    posterior = DeepLinearPosterior(interpolate(x, y), ScaleLaw(checked_widths(widths), float(variance)))
+    posterior = DeepLinearPosterior(interpolate(x, y), ScaleLaw(hidden_widths(widths), float(variance)))
     posterior.interpolation.log_evidence(posterior.prior)  # raises where there is none
     return posterior

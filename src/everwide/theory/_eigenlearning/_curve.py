@@ -80,7 +80,7 @@ def learning_curve(
     given = checked_problem(eigenvalues, coefficients, n, ridge, noise, multiplicities)
     if given.traced:
         dtype = jax.dtypes.canonicalize_dtype(np.float64)
-        return _batched(tuple(jnp.asarray(value).astype(dtype) for value in given.numbers), convention)
+        return _nested(tuple(jnp.asarray(value).astype(dtype) for value in given.numbers), convention)
     return _on_host(given.numbers, convention)
 
 
@@ -120,6 +120,7 @@ def _batched(numbers: tuple[Array, ...], convention: str) -> LearningCurve:
 
 
 _compiled = trusted_jit(_batched, static_argnums=1)
+_nested = jax.jit(_batched, static_argnums=1)  # may be inside another `jit`; outside, one program and not hundreds
 
 
 def _one_setting(

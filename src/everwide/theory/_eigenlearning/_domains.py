@@ -23,13 +23,19 @@ def legendre(d: int, levels: int, cosine: np.ndarray) -> Float[np.ndarray, "leve
     return found
 
 
-def krawtchouk(d: int) -> list[list[int]]:
-    """`[level][flips]`: the sum of a parity over all points that differ from a corner in `flips` places."""
-    return [
-        [sum((-1) ** j * math.comb(level, j) * math.comb(d - level, flips - j) for j in range(flips + 1))
-         for flips in range(d + 1)]
-        for level in range(d + 1)
-    ]  # fmt: skip
+def krawtchouk(d: int, levels: int) -> list[list[int]]:
+    """`[level][flips]`: the sum of a parity over all points that differ from a corner in `flips` places.
+
+    Whole numbers of any size. By the recursion in the level, each number of flips for itself:
+    `(d - k) sum_(k+1) = (d - 2 flips) sum_k - k sum_(k-1)`.
+    """
+    before, now = [0] * (d + 1), [math.comb(d, flips) for flips in range(d + 1)]
+    found = [now]
+    for k in range(levels - 1):
+        after = [((d - 2 * f) * a - k * b) // (d - k) for f, (a, b) in enumerate(zip(now, before, strict=True))]
+        before, now = now, after
+        found.append(now)
+    return found
 
 
 def parities(signs: Float[np.ndarray, "points d"], level: int) -> Float[np.ndarray, "points functions"]:

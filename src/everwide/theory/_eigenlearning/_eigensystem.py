@@ -7,6 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from .._checks import whole
 from ._domains import harmonics, krawtchouk, legendre, parities, sphere_multiplicity
 from ._profile import Kernel, Profile, evaluated, profile_of
 
@@ -121,17 +122,18 @@ def sphere_eigenvalues(
     return eigensystem("sphere", kernel, d, levels=levels, accuracy=accuracy).eigenvalues
 
 
-def _check(domain: str, d: int, levels: int | None, which: str) -> None:
+def _check(domain: str, d: Any, levels: Any, which: str) -> None:
     if domain not in DOMAINS:
         raise ValueError(f"eigensystem(domain={domain!r}): expected 'circle', 'hypercube' or 'sphere'.")
+    whole(d, "d")
     fewest = 1 if domain == "hypercube" else 2
     if d < fewest or (domain == "circle" and d != 2):
         expected = "2 (a circle lies in the plane)" if domain == "circle" else f"at least {fewest}"
         raise ValueError(f"eigensystem({domain!r}, d={d!r}): expected {expected}.")
     if domain == "hypercube" and d > 1000:
         raise ValueError(f"eigensystem('hypercube', d={d}): multiplicities overflow beyond 1000 dimensions.")
-    if levels is not None and levels < 1:
-        raise ValueError(f"eigensystem(levels={levels!r}): expected at least 1.")
+    if levels is not None:
+        whole(levels, "levels")
     if which not in ("ntk", "nngp"):
         raise ValueError(f"eigensystem(which={which!r}): expected 'ntk' or 'nngp'.")
 
@@ -150,7 +152,7 @@ def _sphere_values(profile: Profile, d: int, levels: int) -> tuple[np.ndarray, n
 
 def _cube_values(profile: Profile, d: int, levels: int) -> tuple[np.ndarray, np.ndarray]:
     values = evaluated(profile, 1 - 2 * np.arange(d + 1) / d)
-    sums = np.array([[total / 2**d for total in row] for row in krawtchouk(d)[:levels]])
+    sums = np.array([[total / 2**d for total in row] for row in krawtchouk(d, levels)])
     return sums @ values, np.abs(sums).sum(1) * np.max(np.abs(values))
 
 

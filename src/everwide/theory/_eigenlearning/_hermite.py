@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-_PANEL, _WIDTH = 20, 0.25  # Gauss-Legendre nodes of a stretch of this width: kinks of activations lie on its ends
+from .._checks import positive, whole
+from .._response import Response, response
+
 _DEGREE = 60  # up to which polynomials are told from other functions
 _NEGLIGIBLE = 1e-10
 _EQUAL = 1e-7  # distance of two directions that are taken as one
@@ -22,27 +22,25 @@ def hermite_coefficients(
 
     For inputs of unit length, `E[f(w.x) f(w.x')] = sum_k c_k^2 (x.x')^k` over Gaussian `w`.
 
-    - `activation`: one of everwide's, or any function of arrays, element by element. Kinks at multiples of 1/4 over
-      `std` are integrated to rounding; elsewhere a kink costs accuracy, to about 1e-5.
+    - `activation`: one of everwide's, or any function of arrays, element by element. Its kinks and jumps
+      are found.
 
     >>> import everwide as ew, everwide.theory as th, numpy as np
     >>> np.round(th.hermite_coefficients(ew.Relu(), 2), 6)
     array([0.398942, 0.5     , 0.282095])
     """
-    if degree < 0:
-        raise ValueError(f"hermite_coefficients(degree={degree!r}): expected at least 0.")
-    if not 0 < std < math.inf:
-        raise ValueError(f"hermite_coefficients(std={std!r}): expected a finite number above 0.")
-    nodes, weights = np.polynomial.legendre.leggauss(_PANEL)
-    half = math.ceil((2 * math.sqrt(degree) + 12) / _WIDTH)  # beyond, density times polynomial is nothing
-    z = (_WIDTH * ((nodes + 1) / 2 + np.arange(-half, half)[:, None])).reshape(-1)
-    mass = np.tile(weights, 2 * half) * _WIDTH / 2 / math.sqrt(2 * math.pi) * np.exp(-(z**2) / 4)
-    values = mass * _values(activation, std * z)
-    before, now, found = np.zeros_like(z), np.exp(-(z**2) / 4), []  # times a root of the density, or it overflows
+    return _coefficients(response(activation), whole(degree, "degree", 0), positive(std, "std"))
+
+
+def _coefficients(found: Response, degree: int, std: float) -> np.ndarray:
+    rule = found.rule(std, 2 * math.sqrt(degree) + 12)  # beyond, density times polynomial is nothing
+    z, half = rule.places, np.exp(-(rule.places**2) / 4)
+    values = rule.values * rule.weights * half / math.sqrt(2 * math.pi)
+    before, now, terms = np.zeros_like(z), half, []  # times a root of the density, or it overflows
     for k in range(degree + 1):
-        found.append(np.sum(values * now))
+        terms.append(np.sum(values * now))
         before, now = now, (z * now - math.sqrt(k) * before) / math.sqrt(k + 1)
-    return np.array(found)
+    return np.array(terms)
 
 
 class Definiteness(NamedTuple):
@@ -81,7 +79,7 @@ polynomial.')
     same, opposite = (_first_pair(directions, sign) for sign in (1.0, -1.0))
     if same:
         return Definiteness(False, f"Rows {same[0]} and {same[1]} are equal.")
-    finite = {name: _is_polynomial(activation, sign, float(lengths[0])) for name, sign in (("even", 1), ("odd", -1))}
+    finite = _polynomial_parts(response(activation), float(lengths[0]))
     if all(finite.values()):
         return Definiteness(False, "The activation is a polynomial: the rank of its kernel is bounded.")
     both = not any(finite.values())
@@ -95,27 +93,21 @@ polynomial.')
     )
 
 
-def _values(activation: Callable[[Any], Any], x: np.ndarray) -> np.ndarray:
-    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        values = np.asarray(activation(jnp.asarray(x, jnp.float64)), np.float64)
-    if values.shape != x.shape:
-        raise ValueError(f"The activation maps an array of shape {x.shape} to {values.shape}: it is not elementwise.")
-    if not np.isfinite(values).all():
-        place = int(np.argmax(~np.isfinite(values)))
-        raise ValueError(f"The activation is {values[place]} at {x[place]:.6g}, expected finite numbers.")
-    return values
-
-
-def _is_polynomial(activation: Callable[[Any], Any], sign: int, std: float) -> bool:
-    """Of low degree: does the even or odd part go on, far outside, as its leading Hermite terms say?"""
-    part = lambda x: (_values(activation, x) + sign * _values(activation, -x)) / 2
-    terms = hermite_coefficients(lambda x: part(np.asarray(x)), _DEGREE, std=std)
+def _polynomial_parts(found: Response, std: float) -> dict[str, bool]:
+    """Is the even, is the odd part a polynomial of low degree: does it go on, far outside, as its terms say?"""
+    terms = _coefficients(found, _DEGREE, std)
     terms[np.abs(terms) <= _NEGLIGIBLE * np.max(np.abs(terms))] = 0
-    z = np.array([25.0, 27.0])  # where sixty terms of other functions are far off
     roots = np.array([math.sqrt(math.factorial(k)) for k in range(len(terms))])
-    guess = np.polynomial.hermite_e.hermeval(z, terms / roots)
-    rounding = _NEGLIGIBLE * (np.abs(_values(activation, std * z)) + np.abs(_values(activation, -std * z)))
-    return bool(np.all(np.abs(part(std * z) - guess) <= 1e-4 * np.abs(guess) + rounding))
+    z = np.array([25.0, 27.0])  # where sixty terms of other functions are far off
+    right, left = found.function(std * z), found.function(-std * z)
+    rounding = _NEGLIGIBLE * (np.abs(right) + np.abs(left))
+
+    def goes_on(parity: int) -> bool:
+        part = (right + (-1) ** parity * left) / 2
+        guess = np.polynomial.hermite_e.hermeval(z, np.where(np.arange(len(terms)) % 2 == parity, terms / roots, 0))
+        return bool(np.all(np.abs(part - guess) <= 1e-4 * np.abs(guess) + rounding))
+
+    return {"even": goes_on(0), "odd": goes_on(1)}
 
 
 def _first_pair(directions: np.ndarray, sign: float) -> tuple[int, int] | None:

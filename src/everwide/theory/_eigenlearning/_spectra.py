@@ -37,11 +37,11 @@ def checked_eigenvalues(eigenvalues: Any, name: str = "eigenvalues") -> np.ndarr
 
 
 def _known(name: str, value: Any) -> Any:
-    """As float64 on the host, or as it came where it is traced."""
+    """As float64 on the host, or as an array of JAX where it is traced."""
     try:
         return np.asarray(value, np.float64)
     except jax.errors.TracerArrayConversionError:
-        return value
+        return jnp.asarray(value)  # also a list that holds one traced number
     except (TypeError, ValueError) as fault:
         held = type(value).__name__
         raise TypeError(f"{name} is a {held} that numpy cannot read as numbers: {fault}. Pass an array.") from None
@@ -70,8 +70,11 @@ def _check_shapes(values: list[Any]) -> None:
 def _at_least_zero(name: str, value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         if name == "coefficients":
-            return value
-        return eqx.error_if(value, jnp.any(value < 0), f"{name} holds a number below 0.{_way_out(name)}")
+            return eqx.error_if(value, ~jnp.all(jnp.isfinite(value)), f"{name} holds a number that is not finite.")
+        right = (value >= 0) & (value < jnp.inf)  # no comparison with NaN is true
+        return eqx.error_if(
+            value, ~jnp.all(right), f"{name} holds a number below 0, or one that is not finite.{_way_out(name)}"
+        )
     wrong = ~np.isfinite(value) if name == "coefficients" else ~((value >= 0) & (value < np.inf))
     if not wrong.any():
         return value

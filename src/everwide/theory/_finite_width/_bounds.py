@@ -10,7 +10,7 @@ from jaxtyping import Float
 from ...engine import InputError
 from ...spectral import KernelError, checked_kernel
 from ...spectral._extremes import largest_eigenvalue
-from ._checks import finite_array, layer_widths, positive, probability
+from .._checks import finite_array, layer_widths, positive, probability
 from ._fluctuations import ntk_fluctuation
 
 _ROUNDING = 1e-12  # relative, of sums over a matrix in float64

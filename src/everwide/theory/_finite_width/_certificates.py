@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...linearization import lee_bounds
-from ._checks import finite_array, not_negative, positive
+from .._checks import finite_array, not_negative, positive
 from ._extremes import definite_extremes
 
 _NOT_ADVICE = (
@@ -75,8 +75,9 @@ def certificate(kernel: Any, *, loss: float, width: int) -> Certificate:
     """
     found, start, units = definite_extremes(kernel), not_negative(loss, "loss"), positive(width, "width")
     smallest, m = found.smallest, found.rows
-    movement = 2 * 2**0.5 * m * start**0.5 / (smallest * units**0.5)
-    needed = 128 * m**4 * start / smallest**4
+    ratio = m / smallest
+    movement = 2 * 2**0.5 * ratio * (start / units) ** 0.5
+    needed = ratio * ratio * (ratio * ratio) * 128 * start if start else 0.0  # a power would overflow with an error
     return Certificate(smallest, smallest / (4 * m), movement, needed, units > needed, smallest / m, width)
 
 
@@ -165,7 +166,8 @@ def lee_certificate(kernel: Any, *, width: int, rate: float, lipschitz: float, r
         bounds = lee_bounds(width=units, rate=step, eigenvalue=found.smallest, lipschitz=constant, residual=start)
         numbers = [float(value) for value in bounds[:4]]
     contraction, movement, change, needed = numbers
-    gap = 9 * constant**3 * start**2 / (found.smallest**2 * units**0.5)
+    relative = start / found.smallest
+    gap = 9 * constant * constant * constant * relative * relative / units**0.5
     stable = 2 / (found.smallest + found.largest)
     return LeeCertificate(
         lambda_min=found.smallest,

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from ...engine import InputError
 from ...spectral import Normalization
-from ._checks import finite_array, not_negative, positive
+from .._checks import finite_array, not_negative, positive
 from ._extremes import definite_extremes
 
 

@@ -10,7 +10,7 @@ from ..._gram import ntk
 from ...activations import Relu
 from ...engine import InputError
 from ...layers import Dense, Serial
-from ._checks import finite_array, layer_widths
+from .._checks import finite_array, layer_widths
 
 
 def expected_ntk(widths: Sequence[int], x: Any) -> Float[np.ndarray, "n n"]:

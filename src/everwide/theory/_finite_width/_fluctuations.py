@@ -4,18 +4,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from ...activations import Relu
 from ...engine import InputError
-from ._checks import layer_widths, not_negative, positive
+from .._checks import layer_widths, not_negative, positive
+from .._host import HostFunction
+from .._response import Response, response
 
 RELU = Relu()
-_REACH = 12.0  # standard deviations beyond which a Gaussian has nothing to say
-_NODES = 24  # in each piece of the line
 
 
 class KernelFluctuation(NamedTuple):
@@ -46,7 +44,8 @@ def kernel_fluctuation(
     This is the NNGP kernel of a finite network at one input; at infinite width it does not vary. Variances of the
     layers accumulate: a network is close to its limit where the sum of `1 / width` over its layers is small.
 
-    - `widths`: of all layers, from the inputs to the outputs. `activation`: elementwise, such as `Relu()`.
+    - `widths`: of all layers, from the inputs to the outputs.
+    - `activation`: elementwise, such as `Relu()`, or any function of numpy or JAX arrays. Its kinks are found.
     - `w_std`, `b_std`: as in `Dense`. `input_square`: the mean square of the inputs, `|x|^2 / inputs`.
 
     Exact at every width for activations of two slopes (the ReLU family) without biases: `prod(1 + c / n) - 1`, with
@@ -63,15 +62,16 @@ def kernel_fluctuation(
     """
     hidden = layer_widths(widths)[1:-1]
     weight, bias = positive(w_std, "w_std") ** 2, not_negative(b_std, "b_std") ** 2
+    found = response(activation)
     kernel, variance, excess = bias + weight * positive(input_square, "input_square"), 0.0, 1.0
     for n in hidden:
-        layer = _layer(activation, kernel)
+        layer = _layer(found, kernel)
         if not layer.square > 0:
-            raise InputError(f"{activation} is 0 for signals of variance {kernel:.3g}: there is no kernel to vary.")
+            raise InputError(f"{found.name} is 0 for signals of variance {kernel:.3g}: there is no kernel to vary.")
         excess *= 1 + layer.variance / layer.square**2 / n
         variance = weight**2 * (layer.variance / n + layer.slope**2 * variance)
         kernel = bias + weight * layer.square
-    if bias == 0 and _is_two_slope(activation):
+    if bias == 0 and _is_two_slope(found.function):
         return KernelFluctuation(excess - 1, True)
     return KernelFluctuation(variance / kernel**2, False)
 
@@ -84,43 +84,19 @@ class _Layer(NamedTuple):
     slope: float
 
 
-def _layer(activation: Callable[[Any], Any], kernel: float) -> _Layer:
-    nodes, weights = _gaussian_rule(math.sqrt(kernel))
-    squares = _values(activation, nodes) ** 2
-    mean = float(weights @ squares)
-    slope = float(weights @ ((nodes**2 / kernel - 1) * squares)) / (2 * kernel)  # no derivative: kinks are welcome
-    return _Layer(mean, float(weights @ (squares - mean) ** 2), slope)
+def _layer(found: Response, kernel: float) -> _Layer:
+    rule = found.rule(math.sqrt(kernel))
+    squares, mass = rule.values**2, rule.mass
+    mean = float(mass @ squares)
+    slope = float(mass @ ((rule.places**2 - 1) * squares)) / (2 * kernel)  # no derivative: kinks are welcome
+    return _Layer(mean, float(mass @ (squares - mean) ** 2), slope)
 
 
-def _gaussian_rule(std: float) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " nodes"]]:
-    """Nodes and weights of N(0, std^2) in pieces that know both scales: the activation's, about 1, and `std`."""
-    end = _REACH * std
-    inner = [edge for edge in (0.05, 0.25, 1.0, 2.0, 4.0, 8.0, 16.0) if edge < end]
-    edges = np.array(sorted({0.0, *inner, *(std * np.arange(1, _REACH + 1))}))
-    places, shares = np.polynomial.legendre.leggauss(_NODES)
-    half = np.diff(edges)[:, None] / 2
-    nodes = (edges[:-1, None] + half * (places + 1)).ravel()
-    density = np.exp(-((nodes / std) ** 2) / 2) / (std * math.sqrt(2 * math.pi))
-    weights = (half * shares).ravel() * density
-    return np.concatenate([-nodes[::-1], nodes]), np.concatenate([weights[::-1], weights])
-
-
-def _values(activation: Callable[[Any], Any], nodes: np.ndarray) -> Float[np.ndarray, " nodes"]:
-    with jax.enable_x64(True):
-        found = np.asarray(activation(jnp.asarray(nodes)), np.float64)
-    if found.shape != nodes.shape or not np.isfinite(found).all():
-        raise InputError(
-            f"{activation} must map an array of shape {nodes.shape} to finite numbers of that shape, between "
-            f"{nodes.min():.3g} and {nodes.max():.3g}; it gave shape {found.shape}."
-        )
-    return found
-
-
-def _is_two_slope(activation: Callable[[Any], Any]) -> bool:
+def _is_two_slope(function: HostFunction) -> bool:
     """`s(c z) = c s(z)` for `c > 0`: then only the norm of a layer matters to the next, and formulas close."""
     places = np.concatenate([-np.geomspace(1e-3, 30, 9), np.geomspace(1e-3, 30, 9)])
-    base = _values(activation, places)
-    return all(np.allclose(_values(activation, c * places), c * base, rtol=1e-12, atol=0) for c in (0.3, 7.0))
+    base = function(places)
+    return all(np.allclose(function(c * places), c * base, rtol=1e-12, atol=0) for c in (0.3, 7.0))
 
 
 class NtkFluctuation(NamedTuple):

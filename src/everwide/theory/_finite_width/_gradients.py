@@ -17,7 +17,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from ...engine import InputError
-from ._checks import layer_widths
+from .._checks import layer_widths
 
 
 class GradientMoments(NamedTuple):

@@ -13,7 +13,7 @@ from ..._compile import trusted_filter_jit
 from ...engine import InputError
 from ...linearization._laziness import Search
 from ...linearization._trees import Function, Params, as_vector, batch_size, from_vector, parameters
-from ._checks import not_negative
+from .._checks import not_negative
 
 Vector = Float[Array, " p"]
 

@@ -9,7 +9,7 @@ import scipy.stats
 
 from ...engine import InputError
 from ...spectral import Spectrum
-from ._checks import finite_array, probability
+from .._checks import finite_array, probability
 from ._quadratic_form import QuadraticForm
 
 

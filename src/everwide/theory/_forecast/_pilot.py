@@ -10,9 +10,9 @@ from ...engine import InputError
 from ...spectral import Spectrum, checked_kernel
 from ._labels import Targets
 
-_RIDGES = 10.0 ** np.arange(-6, 1.01, 0.5)  # times the mean of the kernel's diagonal
-_ORDERS = 24  # random orders in which the pilot is learned
-_LARGE = 1500  # rows from which fewer orders are enough
+_RIDGES = 10.0 ** np.arange(-9, 2.01, 0.5)  # times the mean of the kernel's diagonal
+_ORDERS, _FEWEST_ORDERS = 200, 8  # random orders in which the pilot is learned
+_LARGE = 600  # rows from which there are fewer, as each takes longer
 _SMALLEST_SIZE = 16
 _SIZES = 9
 
@@ -30,6 +30,7 @@ class Measured:
     row_errors: Float[np.ndarray, " rows"]
     row_wrong: Float[np.ndarray, " rows"]
     variance: float  # of the targets
+    chance: float  # the share of wrong classes without learning
     ridge: float
 
     @property
@@ -45,31 +46,37 @@ def measure(given: np.ndarray, y: Targets, ridge: float | None, seed: int) -> Me
     rows = len(kernel)
     if len(y.values) != rows:
         raise InputError(f"y has {len(y.values)} rows and x {rows}: they must agree.")
-    chosen, left_out = _leave_one_out(spectrum, float(np.mean(np.diagonal(kernel))), y.values, ridge)
+    scale = float(np.mean(np.diagonal(kernel)))
+    ridges = _RIDGES * scale if ridge is None else np.array([ridge])
+    chosen, left_out = _leave_one_out(spectrum, np.maximum(ridges, _least_ridge(spectrum)), y.values)
     sizes = np.unique(np.geomspace(max(_SMALLEST_SIZE, rows / 16), 0.85 * rows, _SIZES).astype(int))
     rng = np.random.default_rng(seed)
-    orders = _ORDERS if rows <= _LARGE else max(4, _ORDERS * _LARGE**2 // rows**2)
+    orders = min(_ORDERS, max(_FEWEST_ORDERS, _ORDERS * _LARGE**2 // rows**2))
     curves = [_one_order(kernel, y, chosen, sizes, rng.permutation(rows)) for _ in range(orders)]
     errors, wrong = (np.stack(part) for part in zip(*curves, strict=True))
     residuals = y.values - left_out
     return Measured(
-        sizes, errors, wrong, np.mean(residuals**2, axis=1), y.wrong(left_out), float(np.mean(y.values**2)), chosen
+        sizes, errors, wrong, np.mean(residuals**2, axis=1), y.wrong(left_out), y.variance, y.chance, chosen
     )
 
 
-def _leave_one_out(spectrum: Spectrum, scale: float, y: np.ndarray, ridge: float | None) -> tuple[float, np.ndarray]:
-    """The ridge, and the predictions of each row from all others."""
+def _least_ridge(spectrum: Spectrum) -> float:
+    """So much that the matrix with its rounding is safely definite."""
+    largest, smallest = float(spectrum.values[-1]), float(spectrum.values[0])
+    return 4 * len(spectrum.values) * float(np.finfo(np.float64).eps) * largest + 2 * max(-smallest, 0.0)
+
+
+def _leave_one_out(spectrum: Spectrum, ridges: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    """The ridge with the smallest error, and the predictions of each row from all others."""
     values, vectors = np.maximum(spectrum.values, 0.0), spectrum.vectors
-    seen = vectors.T @ y
-    best = None
-    for candidate in _RIDGES * scale if ridge is None else (ridge,):
-        inverse = 1 / np.maximum(values + candidate, 1e-12 * scale)
-        residual = (vectors @ (inverse[:, None] * seen)) / ((vectors**2) @ inverse)[:, None]
-        error = float(np.mean(residual**2))
-        if best is None or error < best[0]:
-            best = (error, float(candidate), y - residual)
-    assert best is not None
-    return best[1], best[2]
+    seen, squares = vectors.T @ y, vectors**2
+
+    def residuals(ridge: float) -> np.ndarray:
+        inverse = 1 / (values + ridge)
+        return (vectors @ (inverse[:, None] * seen)) / (squares @ inverse)[:, None]
+
+    best = min((float(ridge) for ridge in ridges), key=lambda ridge: float(np.mean(residuals(ridge) ** 2)))
+    return best, y - residuals(best)
 
 
 def _one_order(
@@ -81,8 +88,7 @@ def _one_order(
     the first `s` is `L[later, :s] z[:s]`, with `z = L^-1 y`: a running sum.
     """
     ordered, targets = kernel[np.ix_(order, order)], y.values[order]
-    scale = float(np.mean(np.diagonal(kernel)))
-    ordered[np.diag_indices_from(ordered)] += max(ridge, 1e-12 * scale)
+    ordered[np.diag_indices_from(ordered)] += ridge
     factor = scipy.linalg.cholesky(ordered, lower=True, check_finite=False, overwrite_a=True)
     solved = scipy.linalg.solve_triangular(factor, targets, lower=True, check_finite=False)
     predicted, before = np.zeros_like(targets), 0

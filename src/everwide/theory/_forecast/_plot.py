@@ -6,7 +6,12 @@ from typing import Any
 def plot_forecast(ax: Any, found: Any) -> Any:
     """On logarithmic axes."""
     if ax is None:
-        import matplotlib.pyplot as plt
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as fault:
+            raise ImportError(
+                "Forecast.plot needs matplotlib: pip install 'everwide[plot]'. Or use table()."
+            ) from fault
 
         ax = plt.figure(figsize=(6, 4)).add_subplot()
     order = found.n.argsort()

@@ -7,10 +7,11 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
-from ...spectral import Normalization, checked_kernel
+from ...spectral import Normalization
 from ...spectral._lanczos import Measure, lanczos_measure
+from ...spectral._spectrum import eigenvalue_noise
 from ...training._losses import real_targets
-from .._kernel_of import kernel_matrix
+from .._kernel_of import kernel_matrix, learnable_kernel
 
 _FIRST_LENGTH = 32  # Lanczos steps, doubled until times stand still
 _STEADY = 1e-3
@@ -37,6 +38,10 @@ class FitTimes:
 
     `values`: eigenvalues, descending; `shares`: of the target's mean square along them, in all 1. For large matrices
     neighbouring eigenvalues are lumped together (Gauss quadrature), so that times agree to about 0.1 %.
+
+    >>> import everwide.theory as th, numpy as np
+    >>> th.fit_times(np.diag([1.0, 3.0]), None, [1.0, 1.0]).values
+    array([3., 1.])
     """
 
     values: Float[np.ndarray, " k"]
@@ -47,9 +52,11 @@ class FitTimes:
         """The share of the training error that is left at a time of gradient flow, or at several.
 
         >>> import everwide.theory as th, numpy as np
-        >>> round(th.fit_times(np.eye(2), [1.0, 1.0], normalization="sum").left(1.0), 4)
+        >>> round(th.fit_times(np.eye(2), None, [1.0, 1.0], normalization="sum").left(1.0), 4)
         0.1353
         """
+        if not np.all(np.asarray(time) >= 0):
+            raise ValueError(f"left(time={time!r}): expected a time, or several, from 0 on.")
         decayed = np.exp(-2 * np.multiply.outer(np.asarray(time, np.float64), self.values) / self.divisor)
         return decayed @ self.shares if np.ndim(time) else float(decayed @ self.shares)
 
@@ -57,7 +64,7 @@ class FitTimes:
         """When that fraction of the training error is gone; infinite where it cannot be learned.
 
         >>> import everwide.theory as th, numpy as np
-        >>> round(th.fit_times(np.eye(2), [1.0, 1.0], normalization="sum").time(0.99), 4)
+        >>> round(th.fit_times(np.eye(2), None, [1.0, 1.0], normalization="sum").time(0.99), 4)
         2.3026
         """
         if not 0 < fraction < 1:
@@ -75,7 +82,7 @@ class FitTimes:
         """Of gradient descent at a small rate: time over rate, rounded up.
 
         >>> import everwide.theory as th, numpy as np
-        >>> th.fit_times(np.eye(2), [1.0, 1.0], normalization="sum").steps(0.99, rate=0.1)
+        >>> th.fit_times(np.eye(2), None, [1.0, 1.0], normalization="sum").steps(0.99, rate=0.1)
         24
         """
         if not 0 < rate < np.inf:
@@ -89,7 +96,7 @@ class FitTimes:
         """The target by powers of ten of the eigenvalues, from the largest down; what has eigenvalue 0 comes last.
 
         >>> import everwide.theory as th, numpy as np
-        >>> [round(part.share, 2) for part in th.fit_times(np.diag([1.0, 0.02]), [2.0, 1.0]).parts()]
+        >>> [round(part.share, 2) for part in th.fit_times(np.diag([1.0, 0.02]), None, [2.0, 1.0]).parts()]
         [0.8, 0.2]
         """
         top, found = self.values.max(), []
@@ -103,42 +110,43 @@ class FitTimes:
         return tuple(found)
 
 
-def fit_times(
-    kernel: Any, y: Any, x: Any = None, *, normalization: Normalization | str = Normalization.MEAN
-) -> FitTimes:
+def fit_times(kernel: Any, x: Any, y: Any, *, normalization: Normalization | str = Normalization.MEAN) -> FitTimes:
     """How long gradient flow on the squared loss needs for each part of the target.
 
-    - `kernel`: a network or a kernel function, with the examples `x`; or their kernel matrix.
+    - `kernel`: a network or a kernel function, with the examples `x`; or their kernel matrix, with `x=None`.
     - `y`: targets, `(n,)` or `(n, outputs)`; outputs begin at 0.
 
     Only products with the kernel are needed: Lanczos from the targets, lengthened until times no longer move.
 
     >>> import everwide.theory as th, numpy as np
-    >>> times = th.fit_times(np.diag([1.0, 0.01]), [1.0, 1.0])
+    >>> times = th.fit_times(np.diag([1.0, 0.01]), None, [1.0, 1.0])
     >>> round(times.time(0.9) / times.time(0.4))
     105
     """
-    matrix, law = checked_kernel(kernel_matrix(kernel, x)), Normalization(normalization)
+    given, law = kernel_matrix(kernel, x), Normalization(normalization)
+    matrix, floor = learnable_kernel(given), eigenvalue_noise(given)
     targets, _ = real_targets(y)
     if len(targets) != len(matrix):
         raise ValueError(f"y has {len(targets)} rows and the kernel {len(matrix)}: they must agree.")
+    targets = targets / max(float(np.abs(targets).max()), np.finfo(np.float64).tiny)  # shares do not depend on units
     if not np.any(targets):
         raise ValueError("All targets are 0, as outputs are before training: there is nothing to fit.")
     divisor, length, before = law.divisor(len(matrix)), _FIRST_LENGTH, None
     while True:
-        found = _joined([lanczos_measure(lambda v: matrix @ v, column, length) for column in targets.T], divisor)
+        found = _joined([lanczos_measure(lambda v: matrix @ v, column, length) for column in targets.T], divisor, floor)
         now = np.log([found.time(fraction) for fraction in _LOOKED_AT])
         if length >= len(matrix) or (before is not None and _still(before, now)):
             return found
         length, before = 2 * length, now
 
 
-def _joined(measures: list[Measure], divisor: float) -> FitTimes:
+def _joined(measures: list[Measure], divisor: float, floor: float) -> FitTimes:
     values, weights = (np.concatenate(part) for part in zip(*measures, strict=True))
     order = np.argsort(-values)
-    floor = len(values) * np.finfo(np.float64).eps * values.max()  # such eigenvalues are zeros that rounding has moved
-    return FitTimes(np.where(values > floor, values, 0.0)[order], weights[order] / weights.sum(), float(divisor))
+    values = np.where(values > floor, values, 0.0)  # the others are zeros that rounding has moved
+    return FitTimes(values[order], weights[order] / weights.sum(), float(divisor))
 
 
 def _still(before: np.ndarray, now: np.ndarray) -> bool:
-    return bool(np.all((before == now) | (np.abs(np.where(before == now, 0, now - before)) < _STEADY)))
+    moved = [abs(new - old) >= _STEADY for old, new in zip(before, now, strict=True) if old != new]
+    return not any(moved)

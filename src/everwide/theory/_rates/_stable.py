@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...spectral import Normalization, checked_kernel
+from ...spectral import Normalization
 from ...spectral._extremes import largest_eigenvalue, smallest_eigenvalue
+from ...spectral._spectrum import eigenvalue_noise
 from ...training import max_learning_rate, mse
 from ...training._losses import Loss, as_loss
-from .._kernel_of import kernel_matrix
-
-_ROUNDING = 10  # times the rounding of eigenvalues, below which the smallest cannot be told from 0
+from .._kernel_of import kernel_matrix, learnable_kernel
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class StableRates:
 
     - `gradient_descent`, `momentum`: above these training diverges. `beta`: the momentum that was asked for.
     - `best`: gradient descent's fastest, `2 / (lambda_min + lambda_max)`. Every step then shrinks the residual by
-      `contraction` at least.
+      `contraction` at least. Of the squared loss; `None` for others.
     - `adam_star`: the largest rate whose first step does not overshoot; `None` without targets. See `hovers_at`.
     - `lambda_max`, `lambda_min`, `condition_number`: of the kernel. The last two are 0 and infinite where rows repeat.
 
@@ -34,11 +33,11 @@ class StableRates:
 
     gradient_descent: float
     momentum: float
-    best: float
+    best: float | None
     adam_star: float | None
     beta: float
     b1: float
-    contraction: float
+    contraction: float | None
     lambda_max: float
     lambda_min: float
     condition_number: float
@@ -86,20 +85,21 @@ def stable_rates(
     for label, share in (("momentum", momentum), ("b1", b1)):
         if not 0 <= share < 1:
             raise ValueError(f"stable_rates({label}={share!r}): expected a number from 0 to below 1.")
-    matrix, law = checked_kernel(kernel_matrix(kernel, x)), Normalization(normalization)
-    plain = max_learning_rate(matrix, loss, normalization=law)
+    given, law = kernel_matrix(kernel, x), Normalization(normalization)
+    matrix, squared = learnable_kernel(given), as_loss(loss) is mse
+    plain = max_learning_rate(given, loss, normalization=law)
     largest, smallest = largest_eigenvalue(matrix), smallest_eigenvalue(matrix)
-    certain = smallest > _ROUNDING * len(matrix) * np.finfo(np.float64).eps * largest
+    certain = smallest > eigenvalue_noise(given)
     smallest = smallest if certain else 0.0
     sharpness, condition = 2 / plain, largest / smallest if certain else float("inf")
     return StableRates(
         gradient_descent=plain,
         momentum=plain * (1 + momentum),
-        best=plain * largest / (smallest + largest),
+        best=plain * largest / (smallest + largest) if squared else None,
         adam_star=None if y is None else 2 * _first_gradient(matrix, y, loss, law) / sharpness,
         beta=float(momentum),
         b1=float(b1),
-        contraction=(largest - smallest) / (largest + smallest),
+        contraction=(largest - smallest) / (largest + smallest) if squared else None,
         lambda_max=largest,
         lambda_min=smallest,
         condition_number=condition,

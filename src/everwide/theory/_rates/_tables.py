@@ -7,7 +7,7 @@ import jax
 
 from ...layers import AbstractLayer
 from ...signal import Parametrization
-from ...spectral import Normalization, checked_kernel
+from ...spectral import Normalization
 from ...training import max_learning_rate
 from .._kernel_of import kernel_matrix
 
@@ -99,7 +99,7 @@ def rates_by_depth(
     """
     found = []
     for depth in depths:
-        matrix = checked_kernel(kernel_matrix(build(int(depth)), x))
+        matrix = kernel_matrix(build(int(depth)), x)
         rate = max_learning_rate(matrix, normalization=normalization)
         largest = 2 * Normalization(normalization).divisor(len(matrix)) / rate
         found.append(DepthRate(int(depth), largest, rate))

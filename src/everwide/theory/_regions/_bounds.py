@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-
 from ...engine import InputError
+from .._checks import hidden_widths, whole
 
 
 def max_regions(inputs: int, widths: Sequence[int]) -> int:
@@ -69,11 +68,8 @@ def reachable_regions(inputs: int, widths: Sequence[int]) -> int:
     return folds * sum(math.comb(layers[-1], j) for j in range(dimension + 1))
 
 
-def _shape(inputs: int, widths: Sequence[int]) -> tuple[int, list[int]]:
-    whole = lambda n: isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
-    if not whole(inputs):
-        raise InputError(f"inputs={inputs!r}: expected the dimension of the inputs, 1 or more.")
-    layers: list[Any] = list(widths)
-    if not layers or not all(whole(n) for n in layers):
-        raise InputError(f"widths={widths!r}: expected the widths of one or more hidden layers, 1 or more each.")
-    return int(inputs), [int(n) for n in layers]
+def _shape(inputs: Any, widths: Any) -> tuple[int, list[int]]:
+    dimension, layers = whole(inputs, "inputs"), hidden_widths(widths)
+    if not layers:
+        raise InputError(f"widths={widths!r}: expected one or more hidden layers, as in [7].")
+    return dimension, list(layers)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...activations import Relu
-from ...engine import InputError
 from ...layers import AbstractLayer, Dense, Serial
+from .._checks import whole
 
 
 def sawtooth(depth: int) -> tuple[AbstractLayer, Any]:
@@ -25,8 +25,7 @@ def sawtooth(depth: int) -> tuple[AbstractLayer, Any]:
 
     Telgarsky, "Benefits of depth in neural networks" (2016).
     """
-    if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
-        raise InputError(f"sawtooth(depth={depth!r}): expected a whole number, 1 or more.")
+    whole(depth, "depth")
     tent = (Dense(2, b_std=1.0), Relu(), Dense(1), Relu())
     net = Serial(*tent * int(depth), Dense(1))
     build = lambda key: net.init(key, (1,), parametrization="standard")  # factors of 1: what is given is what acts

@@ -1,4 +1,4 @@
-"""Arguments that several formulas of this folder share, checked once, as host numbers."""
+"""Arguments that many formulas share, checked in one place, as host numbers."""
 
 import math
 import operator
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ...engine import InputError
+from ..engine import InputError
 
 
 def layer_widths(widths: Any) -> tuple[int, ...]:
@@ -23,6 +23,20 @@ def layer_widths(widths: Any) -> tuple[int, ...]:
     if len(found) < 2 or min(found) < 1:
         raise InputError(message)
     return found
+
+
+def hidden_widths(widths: Any) -> tuple[int, ...]:
+    """Widths of hidden layers, of which there may be none."""
+    if isinstance(widths, int | float | np.number):
+        raise InputError(f"widths={widths!r}: expected one width for each hidden layer, as in [{widths}] * depth.")
+    return tuple(whole(n, f"widths[{i}]") for i, n in enumerate(widths))
+
+
+def whole(value: Any, label: str, least: int = 1) -> int:
+    """A whole number, at least that large."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{label}={value!r}: expected a whole number, {least} or more.")
+    return int(value)
 
 
 def positive(value: Any, label: str) -> float:

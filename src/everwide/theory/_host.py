@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...activations import AbstractActivation, Elementwise, PiecewiseLinear
-from ...layers import Identity
-from ...signal import ArchitectureError
+from ..activations import AbstractActivation, Elementwise, PiecewiseLinear
+from ..layers import Identity
+from ..signal import ArchitectureError
 
 Activation = AbstractActivation | Identity | Callable[[Any], Any]
 _BATCH = 4096  # JAX compiles for every new shape: there is only one
@@ -25,7 +25,7 @@ class HostFunction(NamedTuple):
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Values at an array of any shape, in float64. They may be infinite."""
         flat = np.resize(x.ravel(), (-(-x.size // _BATCH), _BATCH))  # repeats itself at the ragged end
-        with jax.enable_x64(True), np.errstate(all="ignore"):
+        with jax.ensure_compile_time_eval(), jax.enable_x64(True), np.errstate(all="ignore"):
             values = np.concatenate([self._batch(row) for row in flat])
         return values[: x.size].reshape(x.shape)
 

@@ -6,15 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...activations import AbstractActivation
-from ...signal import ArchitectureError
+from ..activations import AbstractActivation
+from ..signal import ArchitectureError
 from ._host import Activation, HostFunction, host_function
-from ._pieces import Shell, shell
+from ._pieces import Shell, shell, table
 
 _REACH = 12.0  # standard deviations: the density is 1e-32 there
 _WITHIN, _OUTSIDE = 10.0, 1e-9  # of the integrals, this part may come from beyond so many standard deviations
 _NUMBERS = 1 << 20  # held at a time, when there are many variances
 _KNOWN = 32
+_PANEL = 0.25  # standard deviations: also polynomials of high degree are resolved
 
 
 class GaussianMoments(NamedTuple):
@@ -42,11 +43,24 @@ class Nodes(NamedTuple):
     slopes: np.ndarray
 
 
+class GaussianRule(NamedTuple):
+    """Places `z`, in standard deviations, their weights `dz`, the density not included, and values of `s(std z)`."""
+
+    places: np.ndarray
+    weights: np.ndarray
+    values: np.ndarray
+
+    @property
+    def mass(self) -> np.ndarray:
+        """Weights that include the density: `mass @ f(places)` is a mean over a standard Gaussian."""
+        return self.weights * np.exp(-(self.places**2) / 2) / math.sqrt(2 * math.pi)
+
+
 class Response:
     """An activation, sampled once: every integral over a Gaussian is then a sum over the same nodes."""
 
-    def __init__(self, activation: Activation):
-        self.function: HostFunction = host_function(activation)
+    def __init__(self, function: HostFunction):
+        self.function = function
         self._shells: list[Shell] = []
         self._joined: dict[int, Nodes] = {}
         self._largest_known = 0.0
@@ -58,14 +72,20 @@ class Response:
 
     def shells(self, reach: float) -> list[Shell]:
         """Pieces that cover `|z| <= reach`."""
-        count = 1 + max(0, math.ceil(math.log2(reach)))
+        return self._first(_count(reach))
+
+    def _first(self, count: int) -> list[Shell]:
         while len(self._shells) < count:
             self._shells.append(shell(self.function, len(self._shells)))
         return self._shells[:count]
 
     def jump(self, reach: float) -> float:
         """Where the function jumps, the place nearest to zero; infinite if it is continuous."""
-        return min((s.jump for s in self.shells(reach)), key=abs)
+        for count in range(1, 1 + _count(reach)):  # outwards: behind the first jump nothing has to be resolved
+            place = self._first(count)[-1].jump
+            if math.isfinite(place):
+                return place
+        return math.inf
 
     def largest_variance(self, wanted: float) -> float:
         """`wanted`, or the largest of its fourths, sixteenths ... at which the moments are finite."""
@@ -114,9 +134,29 @@ class Response:
                 out[:, part] = _moments(flat[part], nodes)
         return GaussianMoments(*out.reshape(len(out), *variance.shape))
 
+    def rule(self, std: float, reach: float = _REACH) -> GaussianRule:
+        """For means of products of `s(std z)`, of its powers, and of functions of `z` that bend on a scale of 1."""
+        edges = np.concatenate([s.edges for s in self.shells(reach * std)]) / std
+        panels = np.arange(-math.ceil(reach / _PANEL), math.ceil(reach / _PANEL) + 1) * _PANEL
+        edges = np.unique(np.concatenate([edges[np.abs(edges) < panels[-1]], panels]))
+        half = np.diff(edges)[:, None] / 2
+        places = (edges[:-1, None] + half * (table().nodes + 1)).ravel()
+        values = self.function(std * places)
+        if not np.isfinite(values).all():
+            place = int(np.argmax(~np.isfinite(values)))
+            raise ArchitectureError(
+                f"{self.name} is {values[place]} at {std * places[place]:.6g}, expected finite numbers. Lower the "
+                "variances, or use a function that grows less."
+            )
+        return GaussianRule(places, (half * table().weights).ravel(), values)
+
     def at_one(self, variance: float) -> GaussianMoments:
         """The moments at one positive variance, as numbers."""
         return GaussianMoments(*(float(m[0]) for m in self.at(np.array([variance]))))
+
+
+def _count(reach: float) -> int:
+    return 1 + max(0, math.ceil(math.log2(reach)))
 
 
 def _moments(k: np.ndarray, nodes: Nodes) -> GaussianMoments:
@@ -136,13 +176,13 @@ def _moments(k: np.ndarray, nodes: Nodes) -> GaussianMoments:
 def response(activation: Activation) -> Response:
     """The sampled activation; remembered for layers, which never change, if they hold no arrays."""
     if not isinstance(activation, AbstractActivation):
-        return Response(activation)
+        return Response(host_function(activation))
     try:
         return _remembered(activation)
     except TypeError:  # arrays have no hash
-        return Response(activation)
+        return Response(host_function(activation))
 
 
 @functools.lru_cache(maxsize=_KNOWN)
 def _remembered(activation: AbstractActivation) -> Response:
-    return Response(activation)
+    return Response(host_function(activation))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...signal import ArchitectureError
+from ..signal import ArchitectureError
 from ._host import HostFunction
 
 NODES = 20
@@ -26,6 +26,10 @@ _FINEST = -20  # the first intervals end at 2^-20, 2^-19.5, ... 1, times
 _UNEVEN = 1.0123  # so that kinks and jumps at round numbers are inside of a shell, where they are seen
 
 
+class TooRoughError(ArchitectureError):
+    """The function cannot be resolved by pieces of polynomials."""
+
+
 class Table(NamedTuple):
     """Legendre nodes on [-1, 1] and their weights; values to coefficients; values to derivatives."""
 
@@ -38,6 +42,7 @@ class Table(NamedTuple):
 class Shell(NamedTuple):
     """Nodes `z` at both sides of zero, weights `dz`, values and slopes there.
 
+    - `edges`: of the pieces, between which the function is smooth.
     - `jump`: where the function jumps, or infinite. `overflow`: from which `|z|` on it is too large, or infinite.
     """
 
@@ -45,6 +50,7 @@ class Shell(NamedTuple):
     weights: np.ndarray
     values: np.ndarray
     slopes: np.ndarray
+    edges: np.ndarray
     jump: float
     overflow: float
 
@@ -99,6 +105,7 @@ def _assembled(low: np.ndarray, high: np.ndarray, values: np.ndarray, coefficien
         (half * table().weights).ravel(),
         values.ravel(),
         slopes.ravel(),
+        np.unique([low, high]),
         _first_jump(low, high, values, coefficients, scale),
         float(overflow),
     )
@@ -119,8 +126,8 @@ def _places(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return (low + high)[:, None] / 2 + (high - low)[:, None] / 2 * table().nodes
 
 
-def _too_rough(name: str, low: float, high: float) -> ArchitectureError:
-    return ArchitectureError(
+def _too_rough(name: str, low: float, high: float) -> TooRoughError:
+    return TooRoughError(
         f"{name} cannot be integrated to the accuracy that is needed: near {(low + high) / 2:.4g} it changes on scales "
         f"below {high - low:.1g}. It oscillates fast, or it is noisy because a part of it is computed in float32."
     )
