@@ -49,6 +49,7 @@ def test_outputs_of_wide_networks_are_independent_with_the_covariance_of_the_lim
     assert SAMPLED.excess(z[:, :, 0], np.zeros(3)) < 1
 
 
+@pytest.mark.slow
 def test_excess_kurtosis_falls_like_one_over_the_width():
     """Given the features, outputs are Gaussian: `E[z^4] / 3 E[z^2]^2` is the mean square of their common variance."""
     widths, found = (8, 64), []
@@ -77,6 +78,7 @@ def test_layer_averages_of_relu_networks_fluctuate_as_they_exactly_do():
         assert SAMPLED.excess(q**2, (1 + 5 / width) ** depth) < 1
 
 
+@pytest.mark.slow
 def test_the_tangent_kernel_fluctuates_like_the_root_of_the_width():
     widths, spread = (16, 256), []
     for width in widths:

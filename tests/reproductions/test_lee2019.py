@@ -17,7 +17,11 @@ pytestmark = pytest.mark.once
 STEPS = (0, 1, 3, 40)
 
 
-@pytest.mark.parametrize("regime", [SquaredLossWithMomentum(), CrossEntropy()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(
+    "regime",
+    [SquaredLossWithMomentum(), pytest.param(CrossEntropy(), marks=pytest.mark.slow)],
+    ids=lambda r: type(r).__name__,
+)
 def test_a_linear_network_is_its_linearization_and_its_limit(regime):
     data, shares = digits(5), []
     net = ew.Serial(ew.Dense(2, w_std=1.5, b_std=0.3))

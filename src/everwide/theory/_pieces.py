@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..signal import ArchitectureError
 from ._host import HostFunction
 
 NODES = 20
@@ -26,7 +25,7 @@ _FINEST = -20  # the first intervals end at 2^-20, 2^-19.5, ... 1, times
 _UNEVEN = 1.0123  # so that kinks and jumps at round numbers are inside of a shell, where they are seen
 
 
-class TooRoughError(ArchitectureError):
+class TooRoughError(ValueError):
     """The function cannot be resolved by pieces of polynomials."""
 
 
