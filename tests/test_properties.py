@@ -133,7 +133,7 @@ def _samples_agree(net, shape, widths, draws):
         assert SAMPLED.excess_of(mean + truth, error, truth) <= 1
 
 
-@bounded(5)
+@bounded(3)
 @given(st.data())
 def test_kernels_are_symmetric_and_positive(data):
     net, shape, _ = network(data.draw, longest=2)

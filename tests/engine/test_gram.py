@@ -26,7 +26,7 @@ def test_symmetric_bitwise_in_the_dtype_of_the_data(net, shape, dtype):
         assert (matrix == matrix.T).all()
 
 
-@pytest.mark.parametrize(("net", "shape"), [(NET, (7,)), (CNN, (6, 2))])
+@pytest.mark.parametrize(("net", "shape"), [(NET, (7,)), pytest.param(CNN, (6, 2), marks=pytest.mark.slow)])
 def test_tiles_change_nothing(net, shape):
     x, y = rows(23, *shape), rows(11, *shape, seed=1)
     whole, cross = ew.gram(net, x), ew.gram(net, x, y)

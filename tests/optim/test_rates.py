@@ -45,7 +45,7 @@ NETS = {
 
 
 OPTIMIZERS = {"sgd": optax.sgd(0.05, momentum=0.5), "adam": optax.adam(0.03, eps=1e-30)}  # an eps would have units
-COMPILE_LONG = ("transformer", "conv")  # the latter with Adam anyway
+COMPILE_LONG = ("transformer", "repeat", "conv")  # the last with Adam anyway
 CASES = [pytest.param("sgd", name, marks=[pytest.mark.slow] * (name in COMPILE_LONG)) for name in NETS]
 CASES += [("adam", "mlp"), ("adam", "conv")]
 

@@ -29,7 +29,12 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("case", RIGHT.values(), ids=RIGHT)
+SLOW = ("relu",)  # two other rectifiers are checked
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, case in RIGHT.items()]
+)
 def test_activations_of_the_library(case):
     activation, options = case
     report = check_activation(activation, **options)

@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 
 import everwide as ew
 import everwide.theory as th
+from everwide.theory._forecast import _pilot
 from everwide.theory._forecast._labels import targets_of
 from everwide.theory._forecast._pilot import measure
 from everwide.theory._forecast._shapes import weigh
@@ -19,6 +20,13 @@ CLEAN = np.abs(X[:, 0]) + np.maximum(X[:, 1] + X[:, 2], 0)
 NOISY = CLEAN + 0.5 * RNG.normal(size=len(X))
 KERNEL = np.asarray(ew.ntk(NET, X))
 pytestmark = pytest.mark.once
+
+
+@pytest.fixture(autouse=True)
+def few_orders(monkeypatch, request):
+    """Enough for all but the noise of the orders themselves."""
+    if "seeds" not in request.node.name:
+        monkeypatch.setattr(_pilot, "_ORDERS", 50)
 
 
 def fitted(kernel, y, train, test, ridge):

@@ -58,7 +58,7 @@ def check_layer(
 
     >>> import everwide as ew
     >>> from everwide.testing import check_layer
-    >>> report = check_layer(ew.Serial(ew.Relu(), ew.Dense(w_std=1.3)), (3,), draws=50)
+    >>> report = check_layer(ew.Serial(ew.Relu(), ew.Dense(w_std=1.3)), (3,), draws=20)
     """
     net = layer if whole else Serial(Dense(w_std=1.2, b_std=0.3), layer, Dense(w_std=1.1, b_std=0.2))
     key = jr.key(0) if key is None else key
