@@ -13,7 +13,7 @@ from everwide.optim import scale_by_parametrization
 from everwide.testing import EXACT32, SAMPLED, Slope
 from everwide.testing._compile import quick_jit
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 HE = 2**0.5
 DATA = np.random.default_rng(0)

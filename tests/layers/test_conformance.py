@@ -97,11 +97,13 @@ def test_aggregation_converges(axes):
     check_layer(_after_relu(ew.Aggregate(axes)), shape, graph=graph, widths=WIDTHS, draws=120)
 
 
+@pytest.mark.slow
 def test_frozen_parameters_are_not_trained():
     layer = ew.Serial(ew.Relu(), ew.Dense(w_std=1.3, b_std=0.3, frozen=True), ew.Relu())
     check_layer(layer, POINT, widths=WIDTHS, draws=120)
 
 
+@pytest.mark.slow
 def test_standard_parametrization():
     layer = ew.Serial(ew.Relu(), ew.Dense(w_std=1.3, b_std=0.3), ew.Relu())
     check_layer(layer, POINT, parametrization="standard", widths=WIDTHS, draws=120)

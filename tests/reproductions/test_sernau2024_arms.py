@@ -12,7 +12,7 @@ from everwide.reproductions._sernau2024_arms import Role, roles
 from everwide.reproductions._sernau2024_train import State, _optimizer, _steps, batches, schedule, windows
 from everwide.reproductions._transformer import Shape, cross_entropy, transformer
 
-pytestmark = pytest.mark.once  # models are float32 in either precision
+pytestmark = [pytest.mark.once, pytest.mark.slow]  # models are float32 in either precision
 
 SHAPE = Shape(vocabulary=11, layers=1, heads=2, dim=8, context=6, width=12)
 TEXT = np.random.default_rng(0).integers(0, 11, 200).astype(np.uint8)
