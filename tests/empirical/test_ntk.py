@@ -12,7 +12,8 @@ from jax import lax
 
 import everwide as ew
 import everwide.empirical as emp
-from empirical.models_zoo import ZOO, w
+from empirical.models_sequences import ZOO
+from empirical.models_zoo import w
 from everwide.empirical import _kernels, _schedule, _worker
 from everwide.empirical._forms import Form, Job, Outputs, Sizes, cheaper
 from everwide.testing._compile import quick_jit

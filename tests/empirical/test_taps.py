@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from empirical.models_zoo import ZOO
+from empirical.models_sequences import ZOO
 from everwide.empirical._contract import summed_outputs
 from everwide.empirical._factors import Lookup, Outer, Part, Plain
 from everwide.empirical._forms import Form, Job, Outputs, decide, ready, tile

@@ -4,23 +4,14 @@ from typing import Any
 
 import numpy as np
 
-
-def axes(ax: Any) -> Any:
-    """The given axes, or those of a new figure."""
-    if ax is not None:
-        return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as fault:
-        raise ImportError("Drawing needs matplotlib: pip install matplotlib. The numbers are in table().") from fault
-    return plt.subplots()[1]
+from .._axes import axes
 
 
 def plot_losses(
     ax: Any, widths: tuple[int, ...], steps: tuple[int, ...], finite: np.ndarray, infinite: np.ndarray
 ) -> Any:
     """Losses `(widths, seeds, steps)` of the networks, mean over the seeds, and of the limit, mean over all."""
-    ax = axes(ax)
+    ax = axes(ax, "table()")
     for width, losses in zip(widths, finite, strict=True):
         ax.plot(steps, losses.mean(0), label=f"width {width}")
     ax.plot(steps, infinite[-1].mean(0), color="black", linestyle="--", label="infinite width")
@@ -31,7 +22,7 @@ def plot_losses(
 
 def plot_gaps(ax: Any, widths: tuple[int, ...], gaps: dict[str, np.ndarray], exponents: dict[str, float]) -> Any:
     """Gaps `(widths, seeds)` against the width: every seed a dot, their means a line."""
-    ax = axes(ax)
+    ax = axes(ax, "table()")
     for name, values in gaps.items():
         (line,) = ax.plot(widths, values.mean(1), label=f"{name.replace('_', ' to ')}, width^{exponents[name]:.2f}")
         ax.plot(widths, values, linestyle="", marker="o", alpha=0.4, color=line.get_color())

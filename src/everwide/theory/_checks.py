@@ -56,7 +56,7 @@ def not_negative(value: Any, label: str) -> float:
 def probability(value: Any, label: str) -> float:
     """A number strictly between 0 and 1."""
     if not 0 < value < 1:
-        raise InputError(f"{label}={value!r}: expected a probability between 0 and 1, such as 0.05.")
+        raise InputError(f"{label}={value!r}: expected a probability, above 0 and below 1.")
     return float(value)
 
 

@@ -1,6 +1,5 @@
 """The kernel matrix of some examples, from whatever stands for a kernel."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ from ..kernel import AbstractKernelFunction
 from ..layers import AbstractLayer
 from ..spectral import KernelError, checked_kernel
 from ..spectral._spectrum import check_definite
-
-Kernel = AbstractLayer | AbstractKernelFunction | np.ndarray | Callable[[Any, Any], Any]
 
 
 def kernel_matrix(kernel: Any, x: Any, which: str = "ntk") -> np.ndarray:
@@ -36,7 +33,7 @@ def kernel_matrix(kernel: Any, x: Any, which: str = "ntk") -> np.ndarray:
 
 
 def learnable_kernel(given: np.ndarray) -> Float[np.ndarray, "n n"]:
-    """In float64, or a `KernelError`: indefinite beyond its rounding, or zero. What rounding did is lifted off."""
+    """In float64, or a `KernelError`: indefinite beyond its rounding, or zero."""
     matrix = checked_kernel(given)
     if not matrix.any():
         raise KernelError("The kernel is zero: nothing is learned at any rate.")

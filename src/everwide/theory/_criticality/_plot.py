@@ -4,16 +4,7 @@ from typing import Any
 
 import numpy as np
 
-
-def axes(ax: Any) -> Any:
-    """The given axes, or those of a new figure."""
-    if ax is not None:
-        return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as fault:
-        raise ImportError("Drawing needs matplotlib: pip install matplotlib. The numbers are in the fields.") from fault
-    return plt.subplots()[1]
+from ..._axes import axes
 
 
 def plot_phases(
@@ -25,7 +16,7 @@ def plot_phases(
             f"A picture needs at least two values of C_w and of C_b, got arrays of shape {weights.shape} and "
             f"{biases.shape}. Pass C_w=np.linspace(...), C_b=np.linspace(...) to phase_diagram."
         )
-    ax = axes(ax)
+    ax = axes(ax, "the fields")
     shown = np.log10(np.clip(lengths, 0.1, 100.0))
     mesh = ax.pcolormesh(weights, biases, shown, shading="nearest", cmap="viridis")
     ax.figure.colorbar(mesh, ax=ax, label="log10 depth scale of correlations (at most 2)")

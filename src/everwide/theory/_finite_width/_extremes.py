@@ -2,10 +2,9 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ...spectral import KernelError, checked_kernel
 from ...spectral._extremes import largest_eigenvalue, smallest_eigenvalue
+from ...spectral._spectrum import eigenvalue_noise
 
 
 class Extremes(NamedTuple):
@@ -19,14 +18,11 @@ class Extremes(NamedTuple):
 def definite_extremes(kernel: Any) -> Extremes:
     """Both extremes; a `KernelError` where the smallest cannot be told from 0."""
     matrix = checked_kernel(kernel)
-    n, largest = len(matrix), largest_eigenvalue(matrix)
-    smallest = smallest_eigenvalue(matrix)
-    dtype = np.asarray(kernel).dtype
-    eps = float(np.finfo(dtype if np.issubdtype(dtype, np.floating) else np.float64).eps)
-    if not smallest > n * eps * largest:
+    largest, smallest = largest_eigenvalue(matrix), smallest_eigenvalue(matrix)
+    if not smallest > eigenvalue_noise(kernel):
         raise KernelError(
             f"The smallest eigenvalue of the kernel is {smallest:.3g}, the largest {largest:.3g}: it is singular up to "
             "rounding, and nothing can be proved from it. Drop duplicate rows, and rows that are multiples of others; "
             "compute the kernel in float64."
         )
-    return Extremes(smallest, largest, n)
+    return Extremes(smallest, largest, len(matrix))

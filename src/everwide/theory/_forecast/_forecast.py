@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...engine import InputError
+from .._checks import not_negative, probability, whole
 from .._kernel_of import kernel_matrix
 from ._beliefs import Beliefs, beliefs_of
 from ._labels import targets_of
@@ -87,8 +88,7 @@ class Forecast:
         if not 0 < target < (1 if classes else math.inf):
             expected = "an accuracy above 0 and below 1" if classes else "a mean squared error above 0"
             raise InputError(f"samples_needed(target={target!r}): expected {expected}.")
-        if not 0 < quantile < 1:
-            raise InputError(f"samples_needed(quantile={quantile!r}): expected a number above 0 and below 1.")
+        probability(quantile, "samples_needed: quantile")
         value = self.beliefs.wrong if classes else self.beliefs.log_errors
         limit = 1 - target if classes else math.log(target)
         found = _first_below(lambda n: np.quantile(value(n), quantile, axis=-1), limit + 1e-12)
@@ -161,12 +161,10 @@ def forecast(
 
     Hestness et al., "Deep learning scaling is predictable, empirically" (2017), and Simon et al. (2021), for the laws.
     """
-    if ridge is not None and not 0 <= ridge < math.inf:
-        raise InputError(f"forecast(ridge={ridge!r}): expected a finite number, at least 0.")
-    if not 0 < level < 1:
-        raise InputError(f"forecast(level={level!r}): expected a number above 0 and below 1.")
-    if seed < 0:
-        raise InputError(f"forecast(seed={seed!r}): expected a whole number, at least 0.")
+    if ridge is not None:
+        not_negative(ridge, "forecast: ridge")
+    probability(level, "forecast: level")
+    whole(seed, "forecast: seed", least=0)
     targets = targets_of(y, task)
     check_pilot(len(targets.values), _FEWEST)
     measured = measure(kernel_matrix(kernel, x, which), targets, ridge, seed)
@@ -191,9 +189,9 @@ def _made(n: np.ndarray, measured: Measured, beliefs: Beliefs, level: float, tas
     trusted, most = _trusted_to(measured.rows, beliefs), int(n.argmax())
     if n[most] > trusted:
         _warn(measured.rows, trusted, f"n={n[most]}, with an interval from {low[most]:.3g} to {high[most]:.3g}")
-    wrong = (None, None, None)
+    accuracies = (None, None, None)
     if task == "classification":
-        wrong = tuple(1 - np.quantile(beliefs.wrong(n), ends, axis=-1)[::-1])
+        accuracies = tuple(1 - np.quantile(beliefs.wrong(n), ends, axis=-1)[::-1])
     shapes = beliefs.shapes
     noise = beliefs.left_out * shapes.mean(shapes.floors)
     return Forecast(
@@ -201,9 +199,9 @@ def _made(n: np.ndarray, measured: Measured, beliefs: Beliefs, level: float, tas
         error=error,
         low=low,
         high=high,
-        accuracy=wrong[1],
-        accuracy_low=wrong[0],
-        accuracy_high=wrong[2],
+        accuracy=accuracies[1],
+        accuracy_low=accuracies[0],
+        accuracy_high=accuracies[2],
         task=task,
         rows=measured.rows,
         ridge=measured.ridge,

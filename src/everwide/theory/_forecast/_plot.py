@@ -2,18 +2,12 @@
 
 from typing import Any
 
+from ..._axes import axes
+
 
 def plot_forecast(ax: Any, found: Any) -> Any:
     """On logarithmic axes."""
-    if ax is None:
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError as fault:
-            raise ImportError(
-                "Forecast.plot needs matplotlib: pip install 'everwide[plot]'. Or use table()."
-            ) from fault
-
-        ax = plt.figure(figsize=(6, 4)).add_subplot()
+    ax = axes(ax, "table()")
     order = found.n.argsort()
     n = found.n[order]
     ax.fill_between(n, found.low[order], found.high[order], alpha=0.2, color="C0", label=f"{found.level:.0%} interval")

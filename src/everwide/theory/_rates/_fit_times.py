@@ -11,6 +11,7 @@ from ...spectral import Normalization
 from ...spectral._lanczos import Measure, lanczos_measure
 from ...spectral._spectrum import eigenvalue_noise
 from ...training._losses import real_targets
+from .._checks import positive, probability
 from .._kernel_of import kernel_matrix, learnable_kernel
 
 _FIRST_LENGTH = 32  # Lanczos steps, doubled until times stand still
@@ -67,9 +68,7 @@ class FitTimes:
         >>> round(th.fit_times(np.eye(2), None, [1.0, 1.0], normalization="sum").time(0.99), 4)
         2.3026
         """
-        if not 0 < fraction < 1:
-            raise ValueError(f"time(fraction={fraction!r}): expected a number above 0 and below 1.")
-        rest, learnable = 1 - fraction, self.values > 0
+        rest, learnable = 1 - probability(fraction, "time: fraction"), self.values > 0
         if self.shares[~learnable].sum() >= rest:
             return float("inf")
         slow, fast = self.values[learnable].min(), self.values.max()
@@ -85,12 +84,10 @@ class FitTimes:
         >>> th.fit_times(np.eye(2), None, [1.0, 1.0], normalization="sum").steps(0.99, rate=0.1)
         24
         """
-        if not 0 < rate < np.inf:
-            raise ValueError(f"steps(rate={rate!r}): expected a finite number above 0.")
-        time = self.time(fraction)
+        step, time = positive(rate, "steps: rate"), self.time(fraction)
         if time == np.inf:
             raise ValueError(f"steps(fraction={fraction!r}): that much of the target cannot be learned by this kernel.")
-        return int(np.ceil(time / rate))
+        return int(np.ceil(time / step))
 
     def parts(self) -> tuple[Part, ...]:
         """The target by powers of ten of the eigenvalues, from the largest down; what has eigenvalue 0 comes last.

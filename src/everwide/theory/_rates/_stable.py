@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...spectral import Normalization
-from ...spectral._extremes import largest_eigenvalue, smallest_eigenvalue
+from ...spectral._extremes import smallest_eigenvalue
 from ...spectral._spectrum import eigenvalue_noise
 from ...training import max_learning_rate, mse
 from ...training._losses import Loss, as_loss
+from .._checks import positive
 from .._kernel_of import kernel_matrix, learnable_kernel
 
 
@@ -52,9 +53,7 @@ class StableRates:
         >>> round(th.stable_rates(np.eye(2), b1=0.9).hovers_at(0.01) * 38, 6)
         0.005
         """
-        if not 0 < rate < np.inf:
-            raise ValueError(f"hovers_at(rate={rate!r}): expected a finite number above 0.")
-        return rate * self.sharpness * (1 - self.b1) / (2 * (1 + self.b1))
+        return positive(rate, "hovers_at: rate") * self.sharpness * (1 - self.b1) / (2 * (1 + self.b1))
 
 
 def stable_rates(
@@ -88,7 +87,8 @@ def stable_rates(
     given, law = kernel_matrix(kernel, x), Normalization(normalization)
     matrix, squared = learnable_kernel(given), as_loss(loss) is mse
     plain = max_learning_rate(given, loss, normalization=law)
-    largest, smallest = largest_eigenvalue(matrix), smallest_eigenvalue(matrix)
+    largest = 2 * law.divisor(len(matrix)) / (as_loss(loss).curvature * plain)
+    smallest = smallest_eigenvalue(matrix)
     certain = smallest > eigenvalue_noise(given)
     smallest = smallest if certain else 0.0
     sharpness, condition = 2 / plain, largest / smallest if certain else float("inf")

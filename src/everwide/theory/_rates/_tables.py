@@ -9,6 +9,7 @@ from ...layers import AbstractLayer
 from ...signal import Parametrization
 from ...spectral import Normalization
 from ...training import max_learning_rate
+from .._checks import positive, whole
 from .._kernel_of import kernel_matrix
 
 
@@ -67,17 +68,15 @@ def rate_table(
     """
     from ...optim import learning_rates
 
-    if not 0 < rate < float("inf"):
-        raise ValueError(f"rate_table(rate={rate!r}): expected a finite number above 0.")
-    rows = []
-    for width in widths:
+    rows, base = [], positive(rate, "rate_table: rate")
+    for width in (whole(width, "widths") for width in widths):
         draw = lambda key, width=width: net.init(key, shape, width=width, parametrization=parametrization)
         params = jax.eval_shape(draw, jax.random.key(0))
         factors = jax.tree.leaves_with_path(learning_rates(net, params, rule))
         leaves = jax.tree.leaves(params)
         for (path, factor), leaf in zip(factors, leaves, strict=True):
             label = jax.tree_util.keystr(path)
-            rows.append(LayerRate(int(width), label, leaf.shape, float(factor), float(factor) * rate))
+            rows.append(LayerRate(width, label, leaf.shape, float(factor), float(factor) * base))
     return tuple(rows)
 
 
