@@ -5,32 +5,40 @@ TORCH ?= torch
 VENV := .venv
 BIN := $(VENV)/bin
 # Two workers on two cores: a pool of threads in each would only wait for the other.
-PYTEST = OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -n 2 -q $(2) $(ARGS)
+# Neighbours stay together (worksteal): what one test has compiled, the next one finds.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -n 2 --dist worksteal -q $(2) $(ARGS)
+# Compiling takes most of the time, and what is compiled runs once: this halves it. Not for the tests of code as users
+# run it (tests/conftest.py lists them), which run on their own: XLA reads its flags once in a process.
+QUICKLY = JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="$$XLA_FLAGS --xla_cpu_use_fusion_emitters=false"
+define SUITE
+	JAX_ENABLE_X64=0 $(QUICKLY) $(call PYTEST,$(1),-m "not slow and not wide and not as_users")
+	JAX_ENABLE_X64=0 $(call PYTEST,$(1),-m "not slow and not wide and as_users")
+	JAX_ENABLE_X64=1 $(QUICKLY) $(call PYTEST,$(1),-m "not slow and not once and not as_users")
+	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users")
+endef
 
-.PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs reproduce forecast clean bench-training bench-empirical
+.PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs reproduce forecast uci regression images clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-report: $(VENV)/.has-cli  ## an infinitely wide network learns to read digits
-	$(BIN)/everwide report
+report: $(VENV)/.has-cli  ## what an infinitely wide network makes of handwritten digits: a page; ARGS= goes to the command
+	$(BIN)/everwide report $(ARGS)
 
 test: $(VENV)/.has-test  ## the suite in float32 and in float64; ARGS= goes to pytest
-	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV),-m "not slow and not wide")
-	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV),-m "not slow and not once")
+	$(call SUITE,$(VENV))
 
 test-all: $(VENV)/.has-test  ## the same, with the slow tests
 	JAX_DISABLE_MOST_OPTIMIZATIONS=0 JAX_ENABLE_X64=0 $(call PYTEST,$(VENV))
 	JAX_DISABLE_MOST_OPTIMIZATIONS=0 JAX_ENABLE_X64=1 $(call PYTEST,$(VENV))
 
 test-lowest: .venv-lowest/.installed  ## the suite with the lowest versions that pyproject.toml admits
-	JAX_ENABLE_X64=0 $(call PYTEST,.venv-lowest,-m "not slow and not wide")
-	JAX_ENABLE_X64=1 $(call PYTEST,.venv-lowest,-m "not slow and not once")
+	$(call SUITE,.venv-lowest)
 
 test-torch: $(VENV)/.has-test  ## the tests that need PyTorch, which is large; TORCH= is what pip installs
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$(TORCH)"
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q tests/empirical/test_torch.py $(ARGS)
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q tests/empirical/test_torch.py tests/test_docs.py -k "test_torch or torch_model" $(ARGS)
 
 check: $(VENV)/.has-dev  ## style, types, imports, public names
 	$(BIN)/ruff check
@@ -61,6 +69,9 @@ accuracy: $(VENV)/.has-test  ## the accuracy of float32 kernels; ARGS= goes to b
 
 forecast: $(VENV)/.has-test  ## forecasts from 500 rows against measured errors; ARGS= to benchmarks/forecast.py
 	$(BIN)/python benchmarks/forecast.py $(ARGS)
+
+uci regression images: $(VENV)/.has-test  ## estimators beside forests, boosting and SVMs on real data; ARGS= goes to the script
+	$(BIN)/python benchmarks/$@.py $(ARGS)
 
 docs: $(VENV)/.has-docs  ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

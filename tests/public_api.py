@@ -14,10 +14,13 @@ from types import ModuleType
 from typing import Any
 
 import everwide
+import everwide.estimators
 import everwide.kernel
 import everwide.optim
+import everwide.report
 import everwide.reproductions
 import everwide.signal
+import everwide.tables
 import everwide.testing
 import everwide.theory
 
@@ -35,6 +38,9 @@ MODULES = (
     everwide.spectral,
     everwide.training,
     everwide.theory,
+    everwide.estimators,
+    everwide.tables,
+    everwide.report,
     everwide.reproductions,
     everwide.signal,
     everwide.kernel,

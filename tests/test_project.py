@@ -133,8 +133,8 @@ def is_abstract(cls: Any) -> bool:
 
 
 def methods(cls: type, *, concrete: bool) -> set[str]:
-    """Own methods and properties; those that the dataclass machinery writes have two underscores."""
-    own = {n: v for n, v in vars(cls).items() if not n.startswith("__")}
+    """Own methods and properties, without those that dataclasses (two underscores) and scikit-learn write."""
+    own = {n: v for n, v in vars(cls).items() if not re.fullmatch(r"__.*|set_\w+_request", n)}
     found = {n for n, v in own.items() if inspect.isroutine(v) or isinstance(v, property)}
     return {n for n in found if not (concrete and getattr(own[n], "__isabstractmethod__", False))}
 

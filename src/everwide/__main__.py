@@ -2,7 +2,7 @@
 
 import sys
 
-_EXTRA = ("typer", "rich")
+_EXTRA = ("typer", "rich", "pandas")
 
 
 def main() -> None:
@@ -13,9 +13,11 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
         sys.exit(
-            f"error: the command line of everwide needs {' and '.join(_EXTRA)}, but {error.name} is not installed. "
+            f"error: the command line of everwide needs {', '.join(_EXTRA)}, but {error.name} is not installed. "
             "Install them with: pip install 'everwide[cli]'"
         )
+    except KeyboardInterrupt:  # while everything is being imported
+        sys.exit(130)
     app(prog_name="everwide")
 
 

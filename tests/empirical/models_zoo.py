@@ -21,15 +21,16 @@ class Entry(NamedTuple):
 
 ZOO: dict[str, Entry] = {}
 _RNG = np.random.default_rng(0)
+_DTYPE = np.dtype(jnp.result_type(float))  # numpy rounds: JAX would compile a function for every shape
 _NHWC = ("NHWC", "HWIO", "NHWC")
 
 
 def w(*shape: int):
-    return jnp.asarray(_RNG.standard_normal(shape) / np.sqrt(max(1, *shape[:1])), float)
+    return jnp.asarray((_RNG.standard_normal(shape) / np.sqrt(max(1, *shape[:1]))).astype(_DTYPE), float)
 
 
 def rows(*shape: int):
-    return jnp.asarray(_RNG.standard_normal((4, *shape)), float)
+    return jnp.asarray(_RNG.standard_normal((4, *shape)).astype(_DTYPE), float)
 
 
 def tokens(vocabulary: int, *shape: int):

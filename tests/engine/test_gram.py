@@ -1,4 +1,8 @@
-"""Kernel matrices of data sets: symmetry, tiles, dtypes, memory, progress."""
+"""Kernel matrices of data sets: symmetry, tiles, dtypes, memory, progress.
+
+Matrices have the dtype of the data, whatever the default is. The tests that show this run with either default; the
+others, with float64 data, run once.
+"""
 
 import jax
 import numpy as np
@@ -26,6 +30,7 @@ def test_symmetric_bitwise_in_the_dtype_of_the_data(net, shape, dtype):
         assert (matrix == matrix.T).all()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("net", "shape"), [(NET, (7,)), pytest.param(CNN, (6, 2), marks=pytest.mark.slow)])
 def test_tiles_change_nothing(net, shape):
     x, y = rows(23, *shape), rows(11, *shape, seed=1)
@@ -38,6 +43,7 @@ def test_tiles_change_nothing(net, shape):
     np.testing.assert_allclose(both.nngp[:23, 23:], cross.nngp, rtol=1e-12)
 
 
+@pytest.mark.once
 def test_one_kernel_alone_is_the_same():
     x, y = rows(9, 4), rows(5, 4, seed=1)
     k = ew.gram(NET, x, y)
@@ -72,6 +78,7 @@ def test_everything_array_like_is_accepted_and_left_alone():
     assert ew.ntk(NET, np.eye(3, dtype=np.float16)).dtype == np.float32
 
 
+@pytest.mark.once
 def test_ragged_edges_do_not_recompile():
     net = ew.Serial(ew.Dense(w_std=1.1), ew.Erf(), ew.Dense(1))
     ew.ntk(net, rows(16, 5), rows(8, 5), tile=8)
@@ -81,6 +88,7 @@ def test_ragged_edges_do_not_recompile():
     assert _block._cache_size() == before
 
 
+@pytest.mark.once
 def test_new_numbers_in_a_network_do_not_recompile():
     build = lambda w: ew.Serial(ew.Dense(w_std=w, b_std=w), ew.Relu(), ew.Dense(1))
     ew.ntk(build(1.0), rows(5, 3), rows(4, 3))
@@ -89,6 +97,7 @@ def test_new_numbers_in_a_network_do_not_recompile():
     assert _block._cache_size() == before
 
 
+@pytest.mark.once
 def test_progress_counts_every_tile():
     seen = []
     ew.gram(NET, rows(10, 3), tile=3, progress=seen.append)
@@ -97,6 +106,7 @@ def test_progress_counts_every_tile():
     assert all(p.total == total and p.seconds >= 0 for p in seen)
 
 
+@pytest.mark.once
 def test_an_interrupt_leaves_what_is_done_in_out():
     x = rows(10, 3)
     out = np.full((10, 10), np.nan)
@@ -110,6 +120,7 @@ def test_an_interrupt_leaves_what_is_done_in_out():
     assert np.isfinite(out).sum() == 64
 
 
+@pytest.mark.once
 def test_out_is_written_in_place(tmp_path):
     x = rows(6, 3)
     disk = np.memmap(tmp_path / "k.bin", np.float64, "w+", shape=(6, 6))
@@ -117,6 +128,7 @@ def test_out_is_written_in_place(tmp_path):
     np.testing.assert_allclose(disk, ew.ntk(NET, x))
 
 
+@pytest.mark.once
 def test_memory_is_counted_before_it_is_spent():
     with pytest.raises(ew.MemoryBudgetError, match=r"needs \d+\.\d MB, 1\.0 MB are available.*memmap"):
         ew.gram(NET, rows(300, 3), memory=1_000_000)
@@ -124,6 +136,7 @@ def test_memory_is_counted_before_it_is_spent():
         ew.ntk(NET, np.broadcast_to(np.ones((1, 2), np.float32), (4_000_000, 2)))
 
 
+@pytest.mark.once
 def test_tiles_cover_the_matrix_once():
     for symmetric in (True, False):
         count = np.zeros((11, 11), int)
@@ -135,6 +148,7 @@ def test_tiles_cover_the_matrix_once():
     assert len({fitted(n, 512) for n in range(1, 3000)}) <= 18
 
 
+@pytest.mark.once
 def test_sites_that_are_left_follow_the_examples():
     net = ew.Serial(ew.Conv((3,), b_std=0.3), ew.Relu(), ew.Conv((2,), padding="VALID"))
     x = rows(4, 6, 2)
@@ -145,6 +159,7 @@ def test_sites_that_are_left_follow_the_examples():
     np.testing.assert_allclose(ew.diagonal(net, x).ntk, k.ntk[np.arange(4), np.arange(4)], rtol=1e-12)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("sites", [(4, 5), (3, 3), (4,)])
 @pytest.mark.parametrize("pairs", [ew.Pairs.SAME_SITE, ew.Pairs.ALL_SITES])
 def test_mirror_images_of_tiles_with_sites(sites, pairs):

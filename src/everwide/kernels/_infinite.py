@@ -87,13 +87,16 @@ class Infinite(AbstractKernelFunction):
         return self._static().wanted
 
     def block(self, x1: Inputs, x2: Inputs) -> Block:
+        return self._read(step(self.net, self.start(x1, x2), self.wanted))
+
+    def start(self, x1: Inputs, x2: Inputs) -> Kernel:
+        """The second moments of the inputs, as far as the network reads them."""
         demand = self.net.demand(self.wanted)
         a, b = _zero_absent(x1), _zero_absent(x2)
         cross = _cross_moments(a, b, demand.cross)
         own1 = _own_moments(a, demand.own, lambda v: v[..., :, None])
         own2 = _own_moments(b, demand.own, lambda v: v[..., None, :])
-        k = self._kernel(cross, own1, own2, (x1, lambda v: v[..., :, None]), (x2, lambda v: v[..., None, :]))
-        return self._read(step(self.net, k, self.wanted))
+        return self._kernel(cross, own1, own2, (x1, lambda v: v[..., :, None]), (x2, lambda v: v[..., None, :]))
 
     def diagonal(self, x: Inputs) -> Block:
         demand = self.net.demand(self.wanted)

@@ -1,0 +1,3 @@
+"""The command line. What only one command needs is imported inside it."""
+
+from ._app import app as app

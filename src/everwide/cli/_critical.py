@@ -1,0 +1,109 @@
+"""`everwide critical`."""
+
+import math
+from typing import Annotated, Any
+
+import typer
+
+from ..activations import AbstractActivation
+from ..layers import AbstractLayer
+from ._faults import in_a_sentence
+from ._files import load_network
+from ._networks import activation, complete_activations
+from ._options import AsJson, examples
+from ._parse import shape_of
+from ._show import print_json, print_table, say
+
+EPILOG = examples("critical gelu", "critical tanh --json", "critical model.py:net --input 32,32,3")
+
+
+def critical(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="ACTIVATION|FILE.py:NAME",
+            help="An activation, such as gelu; or a Python file, which is run, and a network or activation in it.",
+            autocompletion=complete_activations,
+        ),
+    ],
+    shape: Annotated[
+        str | None,
+        typer.Option("--input", metavar="SITES,CHANNELS", help="Shape of one example: then signals are followed."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Variances of weights and biases at which signals neither vanish nor explode with depth."""
+    sites = None if shape is None else shape_of(shape)[:-1]
+    with in_a_sentence():
+        found = load_network(what) if ":" in what else activation(what)
+        if isinstance(found, AbstractActivation):
+            facts = _of_activation(found)
+            print_json(facts) if as_json else _print_activation(facts)
+        else:
+            facts = _of_network(found, sites)
+            print_json(facts) if as_json else _print_network(facts)
+
+
+def _of_activation(found: AbstractActivation) -> dict[str, Any]:
+    from ..theory import critical_init
+
+    point = critical_init(found)
+    facts: dict[str, Any] = {"activation": point.name, "kind": str(point.kind), "reason": point.reason or None}
+    if point.numbers is None:
+        return facts
+    return facts | point.numbers._asdict() | {"w_std": math.sqrt(point.C_w), "b_std": math.sqrt(point.C_b)}
+
+
+def _print_activation(facts: dict[str, Any]) -> None:
+    if "w_std" not in facts:
+        say(f"{facts['activation']} has no critical point: {facts['reason']}")
+        return
+    say(f"{facts['activation']}: {facts['kind']}")
+    meanings = {
+        "w_std": "of the weights: Dense(w_std=...)",
+        "b_std": "of the biases: Dense(b_std=...)",
+        "C_w": "variance of the weights, times the fan-in",
+        "C_b": "variance of the biases",
+        "K_star": "the variance that is kept",
+        "a1": "how variances leave it",
+        "b1": "how angles do",
+        "depth_scale": "layers after which a deviation has halved",
+    }
+    print_table(("number", "value", "meaning"), [(name, float(facts[name]), text) for name, text in meanings.items()])
+
+
+def _of_network(net: AbstractLayer, sites: tuple[int, ...] | None) -> dict[str, Any]:
+    from ..theory import critical as tuned_network
+    from ..theory import propagate
+
+    tuned = tuned_network(net)
+    facts: dict[str, Any] = {"weights": _weights(tuned, "")}
+    if sites is not None:
+        ends = {"as it is": propagate(net, sites=sites), "critical": propagate(tuned, sites=sites)}
+        facts["signals"] = [
+            {"network": name, "variance": float(end.variance[-1]), "correlation": float(end.correlation[-1])}
+            for name, end in ends.items()
+        ]
+    return facts
+
+
+def _weights(layer: Any, path: str) -> list[dict[str, Any]]:
+    """Standard deviations of all weights, in the order in which they are passed."""
+    from ..layers import Concat, Conv, ConvLocal, ConvTranspose, Dense, Repeat, Serial
+
+    if isinstance(layer, Dense | Conv | ConvTranspose | ConvLocal):
+        bias = None if layer.affine.b_std is None else float(layer.affine.b_std)
+        return [{"layer": f"{path}{type(layer).__name__}", "w_std": float(layer.affine.w_std), "b_std": bias}]
+    if isinstance(layer, Repeat):
+        return _weights(layer.layer, f"{path}{layer.times} x ")
+    inner = layer.layers if isinstance(layer, Serial) else layer.branches if isinstance(layer, Concat) else ()
+    return [row for one in inner for row in _weights(one, path)]
+
+
+def _print_network(facts: dict[str, Any]) -> None:
+    rows = [(row["layer"], row["w_std"], "-" if row["b_std"] is None else row["b_std"]) for row in facts["weights"]]
+    print_table(("weights", "w_std", "b_std"), rows, title="Critical standard deviations (net.critical())")
+    if "signals" in facts:
+        columns = ("network", "variance", "correlation")
+        rows = [tuple(row[name] for name in columns) for row in facts["signals"]]
+        print_table(columns, rows, title="After the last layer, of two inputs of variance 1 and correlation 0.5")

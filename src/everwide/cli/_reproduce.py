@@ -1,0 +1,162 @@
+"""`everwide reproduce`: the experiments of papers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+
+from ._faults import fail, in_a_sentence
+from ._options import AsJson, examples
+from ._parse import whole_numbers
+from ._show import bar, console, print_json, print_table
+
+reproduce = typer.Typer(
+    help="Run the experiments of papers again: tables, figures, and which claims hold.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=examples("reproduce lee2019 --quick", "reproduce sernau2024 --widths 64,128 --out results"),
+)
+
+Widths = Annotated[str | None, typer.Option(metavar="WIDTH,...", help="Widths, such as 64,128,256.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Runs of each width, with other draws.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Steps of training.")]
+Out = Annotated[Path | None, typer.Option(file_okay=False, help="Folder of results; by default in reproductions/.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes: to see that everything runs.")]
+
+_NOTHING_KEPT = "nothing is kept. --quick takes seconds."
+
+
+@reproduce.command("sernau2024", epilog=examples("reproduce sernau2024 --quick", "reproduce sernau2024 --steps 2000"))
+def sernau2024(
+    text: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Text to learn from; by default Python's standard library."),
+    ] = None,
+    widths: Widths = None,
+    steps: Steps = None,
+    seeds: Seeds = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Blocks of the transformer.")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Heads of attention.")] = None,
+    dim: Annotated[int | None, typer.Option(min=1, help="Dimension of the residual stream.")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="Bytes in a window.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Windows in a step.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="The paper's model: 6 layers, 16 heads, 40 000 steps.")] = False,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Transformers with trained MLP blocks, or frozen ones with ADAM, SGD or ADAM* on their read-outs.
+
+    Finished runs are kept in the folder of results: the same command goes on where it was interrupted.
+    """
+    if full and quick:
+        raise typer.BadParameter("choose one of --full and --quick.", param_hint="'--full'")
+    package = _reproductions()
+    setting = package.Setting.full() if full else package.Setting.quick() if quick else package.Setting.small()
+    sizes = {"steps": steps, "seeds": seeds, "layers": layers, "heads": heads}
+    sizes |= {"dim": dim, "context": context, "batch": batch, "widths": _widths(widths)}
+    sizes |= {"tuning_steps": steps and -(-steps // 3)}
+    folder = out or Path("reproductions") / f"sernau2024{'-full' * full}{'-quick' * quick}"
+    with in_a_sentence(f"finished runs are kept in {folder}, and the same command goes on from them."):
+        chosen = replace(setting, **_given(sizes))
+        found = _watched(lambda progress: package.sernau2024(chosen, text=text, out=folder, progress=progress))
+        _print(found, ("arm", "width", "test", "spread", "seeds"), folder, as_json)
+
+
+@reproduce.command("lee2019", epilog=examples("reproduce lee2019 --quick", "reproduce lee2019 --widths 64,512"))
+def lee2019(
+    widths: Widths = None,
+    steps: Steps = None,
+    seeds: Seeds = None,
+    rows: Annotated[int | None, typer.Option(min=2, help="Training examples.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Networks of growing width beside their linearizations and their limit, over the time of training."""
+    package = _reproductions()
+    sizes = {"widths": (8, 16), "steps": 10, "seeds": 2, "rows": 4} if quick else {}
+    sizes |= _given({"widths": _widths(widths), "steps": steps, "seeds": seeds, "rows": rows})
+    folder = out or Path("reproductions") / f"lee2019{'-quick' * quick}"
+    with in_a_sentence(_NOTHING_KEPT):
+        found = _watched(lambda progress: package.lee2019(**sizes, out=folder, progress=progress))
+        _print(found, ("regime", "width", "gap_infinite", "gap_linearized"), folder, as_json)
+
+
+@reproduce.command("criticality", epilog=examples("reproduce criticality --quick"))
+def criticality(
+    width: Annotated[int | None, typer.Option(min=8, help="Width of the networks.")] = None,
+    draws: Annotated[float | None, typer.Option(help="Multiplies the numbers of networks.")] = None,
+    steps: Steps = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Phase diagrams, depth scales and critical points beside random networks of finite width."""
+    package = _reproductions()
+    sizes = {"width": 32, "draws": 0.02, "steps": 2} if quick else {}
+    sizes |= _given({"width": width, "draws": draws, "steps": steps})
+    folder = out or Path("reproductions") / f"criticality{'-quick' * quick}"
+    columns = ("experiment", "activation", "C_w", "place", "predicted", "measured", "error")
+    with in_a_sentence(_NOTHING_KEPT):
+        found = _watched(lambda progress: package.criticality(**sizes, out=folder, progress=progress))
+        _print(found, columns, folder, as_json)
+
+
+@reproduce.command("simon2021", epilog=examples("reproduce simon2021 --quick"))
+def simon2021(
+    widths: Widths = None,
+    steps: Steps = None,
+    seeds: Seeds = None,
+    draws: Annotated[int | None, typer.Option(min=1, help="Training sets for the kernel.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Kernel regression and finite networks beside what eigenvalues predict."""
+    package = _reproductions()
+    sizes = {"widths": (8,), "steps": 20, "seeds": 2, "draws": 4, "points": 200} if quick else {}
+    sizes |= _given({"widths": _widths(widths), "steps": steps, "seeds": seeds, "draws": draws})
+    folder = out or Path("reproductions") / f"simon2021{'-quick' * quick}"
+    columns = ("domain", "target", "n", "width", "learnability", "predicted_learnability", "error", "predicted_error")
+    with in_a_sentence(_NOTHING_KEPT):
+        found = _watched(lambda progress: package.simon2021(**sizes, out=folder, progress=progress))
+        _print(found, columns, folder, as_json)
+
+
+def _reproductions() -> ModuleType:
+    try:
+        from .. import reproductions
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "optax":
+            raise
+        fail("reproductions need optax and matplotlib. Install them with: pip install 'everwide[cli,train,plot]'")
+    return reproductions
+
+
+def _widths(text: str | None) -> tuple[int, ...] | None:
+    return None if text is None else whole_numbers(text, "--widths", "64,128,256")
+
+
+def _given(sizes: dict[str, Any]) -> dict[str, Any]:
+    return {name: size for name, size in sizes.items() if size is not None}
+
+
+def _watched(work: Callable[[Callable[[Any], None]], Any]) -> Any:
+    """Run with a bar that shows how far it is."""
+    with bar("") as tick:
+        return work(lambda stage: tick(stage.done, stage.total, stage.note))
+
+
+def _print(found: Any, columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
+    rows, claims = found.table(), [str(claim) for claim in found.claims()]
+    if as_json:
+        print_json({"rows": rows, "claims": claims, "folder": str(folder)})
+        return
+    print_table(columns, [tuple(row[name] for name in columns) for row in rows])
+    out = console()
+    for line in (*(f"- {claim}" for claim in claims), f"written to {folder}"):
+        out.print(line)

@@ -1,0 +1,236 @@
+"""What all estimators share: their inputs, their rows, and growing with new ones."""
+
+import abc
+import math
+import numbers
+import sys
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from ..layers import AbstractLayer
+from ._choice import Choice
+from ._learn import Goal, Learned, Task, learn, show
+from ._presets import PRESETS, preset
+from ._ranks import TwoViews
+from ._reader import batches
+from ._scaling import InputScaling
+from ._solution import Decomposed, Factored
+
+_MOST_ROWS = 20_000
+_FARTHEST = 1e17  # squares of scaled inputs stay finite, in float32 too
+
+
+class Checked(NamedTuple):
+    """Rows to learn from: inputs in the user's units and shape, scaled targets, weights, of which some are copies."""
+
+    x: Float[np.ndarray, "n *shape"]
+    y: Float[np.ndarray, "n k"]
+    weights: Float[np.ndarray, " n"]
+    copies: Float[np.ndarray, " n"]
+
+
+class AbstractWide(BaseEstimator, abc.ABC):
+    """An infinitely wide network behind scikit-learn's contract."""
+
+    architecture: Any
+    input_shape: tuple[int, ...] | None
+    max_rows: int | None
+    random_state: Any
+    verbose: bool
+    dual_coef_: Float[np.ndarray, "n k"]
+    _learned: Learned
+    _scaling: InputScaling | TwoViews
+    _shape: tuple[int, ...]
+    _given: AbstractLayer | None  # the network, where it was not chosen
+
+    @abc.abstractmethod
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AbstractWide":
+        """Learn from rows `X` and their targets."""
+
+    @property
+    def network_(self) -> AbstractLayer:
+        """The network that was chosen, or given."""
+        check_is_fitted(self)
+        return self._learned.reader.network
+
+    @property
+    def choice_(self) -> Choice:
+        """What was chosen, and why."""
+        check_is_fitted(self)
+        return self._learned.choice
+
+    def transform_inputs(self, X: Any) -> Float[np.ndarray, "n *shown"]:
+        """Inputs as `network_` reads them: scaled by what the training rows were."""
+        check_is_fitted(self)
+        return self._shown(self._folded(self._validated(X)))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_learned")
+
+    # Fitting
+
+    def _validated(self, X: Any, y: Any = "no_validation", **checks: Any) -> Any:
+        reset = not isinstance(y, str)
+        return validate_data(self, X, y, reset=reset, allow_nd=True, dtype=np.float64, **checks)
+
+    def _folded(self, x: Float[np.ndarray, "n *given"]) -> Float[np.ndarray, "n *shape"]:
+        """Flat rows as images, where the user says so."""
+        shape, numbers_in_row = self.input_shape, math.prod(x.shape[1:])
+        if shape is None:
+            return x
+        if not isinstance(shape, tuple | list) or not all(isinstance(n, numbers.Integral) and n > 0 for n in shape):
+            raise ValueError(f"input_shape={shape!r}: expected None or the shape of one example, such as (8, 8, 1).")
+        if math.prod(shape) != numbers_in_row:
+            raise ValueError(
+                f"input_shape={tuple(shape)} has {math.prod(shape)} numbers, and a row of X {x.shape[1:]}: "
+                f"{numbers_in_row}. They must agree."
+            )
+        return x.reshape(len(x), *shape)
+
+    def _shown(self, x: Float[np.ndarray, "n *shape"]) -> Float[np.ndarray, "n *shown"]:
+        expected = self._shape
+        if x.shape[1:] != expected:
+            raise ValueError(f"A row of X has the shape {x.shape[1:]}, expected {expected}, as in the training rows.")
+        shown = show(self._scaling(x), self._given)
+        size = np.abs(shown).reshape(len(shown), -1).max(1)
+        if not (size < _FARTHEST).all():
+            raise ValueError(
+                f"Row {int(np.argmax(~(size < _FARTHEST)))} of X is more than {_FARTHEST:.0e} standard deviations of "
+                "the training rows away from them: nothing is known there. Is it in the same units?"
+            )
+        return shown
+
+    def _given_network(self) -> AbstractLayer | None:
+        """The user's network; None where it is to be chosen."""
+        given = self.architecture
+        if isinstance(given, AbstractLayer):
+            return given
+        if isinstance(given, str) and given in PRESETS:
+            return preset(given, self._shape)
+        if isinstance(given, str) and given == "auto":
+            return None
+        raise ValueError(
+            f"architecture={given!r}: expected 'auto', {', '.join(map(repr, PRESETS))}, or a network such as "
+            "everwide.Serial(everwide.Dense(w_std=2**0.5), everwide.Relu(), everwide.Dense(1))."
+        )
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _weights(self, sample_weight: Any, X: np.ndarray) -> Float[np.ndarray, " n"]:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if (weights < 0).any() or not weights.any():
+            raise ValueError("sample_weight: expected weights of at least 0, and some above it.")
+        return weights
+
+    def _kept(self, weights: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
+        """The rows to learn from: those with weight, and of these a random part where there are too many."""
+        kept = np.flatnonzero(weights)
+        most = len(kept) if self.max_rows is None else self._most()
+        if min(most, len(kept)) > _MOST_ROWS:
+            raise ValueError(
+                f"{min(most, len(kept))} rows: exact training takes up to {_MOST_ROWS}. Pass max_rows={_MOST_ROWS} to "
+                "learn from a random part of them; approximate training on all rows is planned for a later version."
+            )
+        if len(kept) <= most:
+            return kept
+        order = np.random.default_rng(self._seed()).permutation(kept)
+        return np.sort(_spread(order, groups)[:most])
+
+    def _most(self) -> int:
+        """The most rows to learn from."""
+        most = self.max_rows
+        if most is None:
+            return _MOST_ROWS
+        if isinstance(most, bool) or not isinstance(most, numbers.Integral) or most < 2:
+            raise ValueError(f"max_rows={most!r}: expected None or a whole number of at least 2.")
+        return int(most)
+
+    def _learn(self, rows: Checked, goal: Goal) -> Learned:
+        self._shape = rows.x.shape[1:]
+        self._given = self._given_network()
+        views = TwoViews if self._given is None and rows.x.ndim == 2 else InputScaling
+        self._scaling = views.of(rows.x, rows.copies)
+        task = Task(self._scaling(rows.x), *rows[1:])
+        learned = learn(task, self._given, goal, self._seed())
+        if self.verbose:
+            sys.stdout.write(f"{learned.choice}\n")
+        return learned
+
+    def _accept(self, learned: Learned) -> None:
+        self._learned = learned
+        self.dual_coef_ = learned.solution.coefficients()
+
+    def _grown(self, rows: Checked) -> Learned:
+        """With new rows, for the same network and ridge: only what is new is computed."""
+        learned, old, most = self._learned, self._learned.solution, min(self._most(), _MOST_ROWS)
+        if np.isfinite(learned.choice.time):
+            raise ValueError(
+                f"partial_fit: training that stops at the time {learned.choice.time:.3g} starts anew with new rows. "
+                "Set time=float('inf'), or call fit with all rows."
+            )
+        reader, task, dtype = learned.reader, learned.task, learned.dtype
+        if len(rows.x) + len(task.x) > most:
+            raise ValueError(
+                f"partial_fit: {len(rows.x)} new rows and {len(task.x)} old ones are more than {most}, the most that "
+                f"is learned from. {'Raise max_rows.' if self.max_rows else 'Call fit with max_rows.'}"
+            )
+        if isinstance(old, Decomposed):
+            old = Factored.of(reader.among(task.x, dtype), task.y, task.weights, task.copies, old.ridge)
+        assert isinstance(old, Factored)
+        new = Task(self._shown(rows.x), *rows[1:])
+        solution = old.extended(reader.cross(new.x, task.x, dtype), reader.among(new.x, dtype), *new[1:])
+        whole = Task(*(np.concatenate(parts) for parts in zip(task, new, strict=True)))
+        choice = replace(learned.choice, rows=len(whole.x), jitter=solution.jitter)
+        return replace(learned, task=whole, solution=solution, choice=choice)
+
+    # Predicting
+
+    def _outputs(self, X: Any) -> Float[np.ndarray, "n k"]:
+        """In scaled units."""
+        x, learned = self.transform_inputs(X), self._learned
+        cross = lambda rows: learned.reader.cross(x[rows], learned.task.x, learned.dtype)
+        parts = [cross(rows) @ self.dual_coef_ for rows in batches(len(x), len(learned.task.x))]
+        return np.concatenate(parts)
+
+
+def _spread(order: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+    """An order of rows in which the beginning has every group in its share, and one row of each before all others."""
+    if groups is None:
+        return order
+    place = np.empty(len(order))
+    for group in np.unique(groups[order]):
+        members = np.flatnonzero(groups[order] == group)
+        place[members] = np.arange(len(members)) / len(members)
+    return order[np.argsort(place, kind="stable")]
+
+
+def number_or_auto(value: Any, name: str) -> float | None:
+    """A number, or None for 'auto'."""
+    if isinstance(value, str) and value == "auto":
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) >= 0:
+        raise ValueError(f"{name}={value!r}: expected 'auto' or a number of at least 0.")
+    return float(value)
+
+
+def ridge_or_auto(value: Any, name: str) -> float | None:
+    """A finite number, or None for 'auto'."""
+    found = number_or_auto(value, name)
+    if found is not None and np.isinf(found):
+        raise ValueError(f"{name}={value!r}: expected 'auto' or a finite number of at least 0.")
+    return found
+
+
+def ridge_and_time(ridge: Any, time: Any, grows: bool) -> tuple[float | None, float | None]:
+    """What the user has fixed, of the two ways not to learn noise; with rows that come later, training never stops."""
+    chosen, until = ridge_or_auto(ridge, "ridge"), number_or_auto(time, "time")
+    if chosen and until is not None and np.isfinite(until):
+        raise ValueError(f"ridge={ridge!r} and time={time!r}: give one of them, and leave the other at 'auto'.")
+    return chosen, np.inf if until is None and (grows or chosen is not None) else until

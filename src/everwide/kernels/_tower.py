@@ -1,0 +1,101 @@
+"""Dense networks of all depths at once: a deep one computes the kernels of the shallow ones on its way."""
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._compile import trusted_jit
+from ..activations import AbstractActivation
+from ..kernel import Inputs
+from ..layers import Dense, Serial
+from ..layers._base import squared, step
+from ..signal import Demand, Pairs
+from ._infinite import Infinite
+
+_TILES = (64, 256)  # few shapes, so that another number of rows compiles nothing
+_READ = Demand(Pairs.SAME_SITE, Pairs.SAME_SITE)
+
+
+class Floors(eqx.Module):
+    """Covariances `K_0 .. K_L` of what the affine layers give, and what multiplies tangents on the way to the next."""
+
+    nngp: Float[np.ndarray, "floors n1 n2"]
+    slope: Float[np.ndarray, "depth n1 n2"]
+
+    def ntk(self, depth: int, frozen: int = 0) -> Float[np.ndarray, "n1 n2"]:
+        """The tangent kernel of the network with `depth` hidden layers, the first `frozen` of which are not trained.
+
+        With all hidden layers frozen, it is the NNGP kernel.
+        """
+        found = self.nngp[frozen].copy()
+        for floor in range(frozen, depth):
+            found *= self.slope[floor]
+            found += self.nngp[floor + 1]
+        return found
+
+
+class Tower(eqx.Module):
+    """Networks `dense, activation, ..., dense` of up to `depth` hidden layers; all affine layers have the same law."""
+
+    dense: Dense
+    activation: AbstractActivation
+    depth: int = eqx.field(static=True)
+
+    def network(self, depth: int, frozen: int = 0) -> Serial:
+        """One of them, with one output."""
+        law = self.dense.affine
+        hidden = [Dense(w_std=law.w_std, b_std=law.b_std, frozen=floor < frozen) for floor in range(depth)]
+        layers = [layer for dense in hidden for layer in (dense, self.activation)]
+        return Serial(*layers, Dense(1, w_std=law.w_std, b_std=law.b_std))
+
+    def floors(self, x1: Float[np.ndarray, "n1 d"], x2: Float[np.ndarray, "n2 d"] | None = None) -> Floors:
+        """In float64, tile by tile; `x2=None` is symmetric."""
+        other = x1 if x2 is None else x2
+        nngp = np.empty((self.depth + 1, len(x1), len(other)))
+        slope = np.empty((self.depth, len(x1), len(other)))
+        with jax.enable_x64(True):
+            for rows, a in _cut(x1):
+                for cols, b in _cut(other):
+                    if x2 is None and cols.start > rows.start:
+                        continue
+                    found = _floors(self, a, b)
+                    for out, part in zip((nngp, slope), found, strict=True):
+                        out[:, rows, cols] = np.asarray(part)[:, : rows.stop - rows.start, : cols.stop - cols.start]
+        if x2 is None:
+            for stack in (nngp, slope):
+                _mirror(stack)
+        return Floors(nngp, slope)
+
+
+@trusted_jit
+def _floors(tower: Tower, x1: Inputs, x2: Inputs) -> tuple[Array, Array]:
+    nngp, slope = [], []
+    k = Infinite(Serial(tower.dense, tower.activation), jnp.shape(x1.x)[1:]).start(x1, x2)
+    for _ in range(tower.depth):
+        k = step(tower.dense, k, _READ)
+        nngp.append(k.cross.nngp)
+        one = replace(k.cross, ntk=jnp.ones_like(k.cross.nngp))
+        k = step(tower.activation, replace(k, cross=one), _READ)
+        assert k.cross.ntk is not None
+        slope.append(squared(tower.dense.affine.w_std, k.cross.nngp) * k.cross.ntk)
+    nngp.append(step(tower.dense, k, _READ).cross.nngp)
+    return jnp.stack(nngp), jnp.stack(slope)
+
+
+def _cut(x: Float[np.ndarray, "n d"]) -> list[tuple[slice, Inputs]]:
+    """Stretches of rows, padded with zeros to one of few lengths."""
+    size = next((tile for tile in _TILES if len(x) <= tile), _TILES[-1])
+    stretches = [slice(start, min(start + size, len(x))) for start in range(0, len(x), size)]
+    padded = lambda part: np.pad(np.asarray(part, np.float64), ((0, size - len(part)), (0, 0)))
+    return [(rows, Inputs(jnp.asarray(padded(x[rows])))) for rows in stretches]
+
+
+def _mirror(stack: Float[np.ndarray, "k n n"]) -> None:
+    """Copy the lower triangles onto the upper ones."""
+    upper = np.triu_indices(stack.shape[1], 1)
+    for matrix in stack:
+        matrix[upper] = matrix.T[upper]

@@ -1,0 +1,136 @@
+"""Cross-validation of the network, and of what people use otherwise, on the same folds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, SVR
+
+from ...engine import InputError
+from ...estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor
+from ._problem import QUICK, Problem, known_target
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+NETWORK = "infinitely wide network"
+_QUICK_ROUNDS = 30  # of boosting, where a table has so few rows
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """What was predicted for each row by models that had not seen it.
+
+    - `rows`: of the table. `dropped`: rows of classes that are too rare for the folds.
+    - `predicted`: by model; classes (codes) or numbers.
+    - `probability`: `(rows, classes)` of the Gaussian process of the same network, or of itself; or `(rows, 0)`.
+    - `mean`, `std`: of the Gaussian process, for numbers; otherwise empty. `inside`: `(rows, levels)`, whether the
+      interval of each of `LEVELS` held the target.
+    """
+
+    rows: Int[np.ndarray, " n"]
+    truth: np.ndarray
+    folds: int
+    dropped: int
+    predicted: dict[str, np.ndarray]
+    probability: Float[np.ndarray, "n classes"]
+    mean: Float[np.ndarray, " m"]
+    std: Float[np.ndarray, " m"]
+    inside: Bool[np.ndarray, "m levels"]
+
+
+def cross_validated(problem: Problem) -> Validation:
+    """Every row predicted by models of the other folds."""
+    rows, dropped = _rows(problem)
+    x, y, folds = problem.table.x[rows], known_target(problem.table)[rows], problem.limits.folds
+    flat = x.reshape(len(x), -1)
+    classes = problem.classes is not None
+    predicted = {name: np.zeros(len(y), y.dtype) for name in (NETWORK, *_rivals(problem))}
+    probability = np.zeros((len(y), len(problem.classes or ())))
+    mean, std = (np.zeros(0 if classes else len(y)) for _ in range(2))
+    inside = np.zeros((len(mean), len(LEVELS)), bool)
+    for train, test in _folds(y, folds, problem.seed, classes):
+        trained, process = _network(problem, x[train], y[train])
+        predicted[NETWORK][test] = trained.predict(x[test])
+        if classes:
+            columns = process.classes_.astype(np.int64)
+            probability[np.ix_(test, columns)] = process.predict_proba(x[test])
+        else:
+            mean[test], std[test] = process.predict(x[test], return_std=True)
+            for place, level in enumerate(LEVELS):
+                low, high = process.predict_interval(x[test], level)
+                inside[test, place] = (low <= y[test]) & (y[test] <= high)
+        for name, make in _rivals(problem).items():
+            predicted[name][test] = make().fit(flat[train], y[train]).predict(flat[test])
+    return Validation(rows, y, folds, dropped, predicted, probability, mean, std, inside)
+
+
+class _Fitted(NamedTuple):
+    trained: Any
+    unsure: Any  # what says how sure it is
+
+
+def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> _Fitted:
+    """The network, chosen on these rows; and as a Gaussian process, or in a hurry itself, for probabilities."""
+    trained = problem.new(WideClassifier if problem.classes else WideRegressor).fit(x, y)
+    if hurried(problem):
+        return _Fitted(trained, trained)
+    process = WideGPClassifier if problem.classes else WideGPRegressor
+    return _Fitted(trained, problem.new(process, trained.network_).fit(x, y))
+
+
+def hurried(problem: Problem) -> bool:
+    """Whether probabilities are those of the trained network: another kernel would have to be compiled."""
+    return problem.limits is QUICK and problem.classes is not None
+
+
+def _rows(problem: Problem) -> tuple[np.ndarray, int]:
+    """At random; those of classes with fewer rows than folds cannot be on both sides of every split."""
+    y, rng = known_target(problem.table), np.random.default_rng([problem.seed, 1])
+    chosen = np.sort(rng.permutation(len(y))[: problem.limits.validation_rows])
+    if len(chosen) < 2 * problem.limits.folds:
+        raise InputError(f"cross-validation needs at least {2 * problem.limits.folds} rows, and there are {len(y)}.")
+    if not problem.classes:
+        return chosen, 0
+    labels = y[chosen].astype(np.int64)
+    enough = np.bincount(labels)[labels] >= problem.limits.folds
+    if len(np.unique(labels[enough])) < 2:
+        raise InputError(f"fewer than two classes have {problem.limits.folds} rows or more, one for each fold.")
+    return chosen[enough], int(np.sum(~enough))
+
+
+def _folds(y: np.ndarray, folds: int, seed: int, classes: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+    split = StratifiedKFold if classes else KFold
+    return list(split(folds, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))
+
+
+def _rivals(problem: Problem) -> dict[str, Callable[[], Any]]:
+    seed, boosting = problem.seed, _boosting(problem)
+    if problem.classes:
+        return {
+            "random forest": lambda: RandomForestClassifier(random_state=seed, n_jobs=-1),
+            "gradient boosting": lambda: HistGradientBoostingClassifier(**boosting),
+            "RBF SVM": lambda: make_pipeline(StandardScaler(), SVC()),
+        }
+    scaled = lambda: TransformedTargetRegressor(SVR(), transformer=StandardScaler())
+    return {
+        "random forest": lambda: RandomForestRegressor(random_state=seed, n_jobs=-1),
+        "gradient boosting": lambda: HistGradientBoostingRegressor(**boosting),
+        "RBF SVM": lambda: make_pipeline(StandardScaler(), scaled()),
+    }
+
+
+def _boosting(problem: Problem) -> dict[str, Any]:
+    """All rounds on all rows: rare classes cannot be split once more."""
+    rounds = _QUICK_ROUNDS if problem.limits is QUICK else 100
+    return {"random_state": problem.seed, "max_iter": rounds, "early_stopping": False}

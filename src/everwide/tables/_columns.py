@@ -1,0 +1,161 @@
+"""Columns of a data frame as numbers that a network can read."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from pandas.api import types
+
+from ._table import TableError, listed, printable, unique_names
+from ._text import MOST_COLUMNS
+from ._texts import AMBIGUOUS_DATE, DATE, ENOUGH_NUMBERS, Texts, texts_of
+
+MOST_LEVELS = 50
+_LARGEST = 1e100  # squares and sums of larger numbers overflow
+_COUNTERS = ("id", "index", "row", "no", "nr", "unnamed 1")
+_DAY = 86400  # seconds
+
+_SENTENCES = {
+    "counter": "Dropped, as they only count the rows: {}.",
+    "empty": "Dropped, as they hold no values: {}.",
+    "identifier": f"Dropped, as texts with more than {MOST_LEVELS} values, or more than half as many as there are "
+    "rows, look like identifiers: {}.",
+    "ambiguous": "Dropped, as their dates can be read in two ways (write 2024-12-31): {}.",
+    "unreadable": "Dropped, as their values are neither numbers nor text: {}.",
+    "date": "Dates became numbers of days since the earliest: {}.",
+    "levels": "Categories became columns of zeros and ones: {}.",
+    "unknown": "Rows without a category have zeros in all columns of it: {}.",
+    "mixed": "Texts among numbers were taken as missing: {}.",
+    "infinite": "Infinite values, and those beyond 1e100, were taken as missing: {}.",
+    "missing": "Missing values were filled with the median of the column: {}.",
+}
+
+
+class Encoded(NamedTuple):
+    """Finite numbers `(n, columns)`, their names, and sentences on how they were made."""
+
+    x: np.ndarray
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class Column(NamedTuple):
+    """One column as numbers `(n, k)`, with NaN where they are missing; `suffixes` of its name; what was done."""
+
+    values: np.ndarray
+    suffixes: tuple[str, ...]
+    done: tuple[str, ...]
+
+
+def encode(frame: pd.DataFrame, source: str) -> Encoded:
+    """Numbers stay, categories become indicators, dates days; what is missing gets the median."""
+    simple = [is_number(dtype) for dtype in frame.dtypes]
+    block = frame.loc[:, simple].to_numpy(np.float64, na_value=np.nan)
+    done: dict[str, list[str]] = {}
+    parts, names, places = [block], [str(name) for name in frame.columns[simple]], list(np.flatnonzero(simple))
+    for place in np.flatnonzero(~np.array(simple, dtype=bool)):
+        name = str(frame.columns[place])
+        column = read_column(frame.iloc[:, place])
+        parts.append(column.values)
+        names += [f"{name}{suffix}" for suffix in column.suffixes]
+        places += [place] * len(column.suffixes)
+        for what in column.done:
+            done.setdefault(what, []).append(name)
+    order = np.argsort(places, kind="stable")
+    _few_enough(len(order), source)
+    x, names = np.concatenate(parts, axis=1)[:, order], [names[i] for i in order]
+    return _finished(x, names, done, source)
+
+
+def _few_enough(columns: int, source: str) -> None:
+    if columns > MOST_COLUMNS:
+        raise TableError(
+            f"{source} has {columns} columns after its categories became zeros and ones, at most {MOST_COLUMNS} can "
+            "be used. Leave some out."
+        )
+
+
+def _finished(x: np.ndarray, names: list[str], done: dict[str, list[str]], source: str) -> Encoded:
+    x, filled = fill(x)
+    counts = np.array([_counts_rows(x[:, i], name) for i, name in enumerate(names)], dtype=bool)
+    drop = {"counter": counts & (len(names) > 1), "empty": filled["empty"]}
+    for what, which in (*drop.items(), ("infinite", filled["infinite"]), ("missing", filled["missing"])):
+        done.setdefault(what, []).extend(name for name, chosen in zip(names, which, strict=True) if chosen)
+    keep = ~(drop["counter"] | drop["empty"])
+    notes = tuple(text.format(listed(done[what])) for what, text in _SENTENCES.items() if done.get(what))
+    if not keep.any():
+        told = f" {' '.join(notes)}" if notes else ""
+        raise TableError(f"No column of {source} is left to learn from: expected numbers or categories.{told}")
+    return Encoded(x[:, keep], unique_names([name for name, kept in zip(names, keep, strict=True) if kept]), notes)
+
+
+def fill(x: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """Medians of columns where numbers are missing or beyond all bounds; and in which columns they were."""
+    lost = np.isnan(x)
+    infinite = ~lost & ~(np.abs(x) <= _LARGEST)
+    empty = (lost | infinite).all(axis=0)
+    where = {"empty": empty, "infinite": infinite.any(axis=0) & ~empty, "missing": lost.any(axis=0) & ~empty}
+    bad = (lost | infinite) & ~empty
+    for column in np.flatnonzero(bad.any(axis=0)):
+        rows = bad[:, column]
+        x[rows, column] = np.median(x[~rows, column])
+    return x, where
+
+
+def _counts_rows(values: np.ndarray, name: str) -> bool:
+    return name.lower() in _COUNTERS and len(values) > 2 and bool(np.all(np.diff(values) == 1))
+
+
+def is_number(dtype: Any) -> bool:
+    return types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)
+
+
+def read_column(column: pd.Series) -> Column:
+    """A column that is not of numbers: dates, numbers written as text, categories, or nothing that can be used."""
+    if types.is_datetime64_any_dtype(column.dtype):
+        return _days(column - column.min())
+    if types.is_timedelta64_dtype(column.dtype):
+        return _days(column)
+    if types.is_complex_dtype(column.dtype):
+        return _dropped(column, "unreadable")
+    texts = texts_of(column)
+    if not len(texts.levels):
+        return _dropped(column, "empty")
+    numbers = texts.numbers()
+    share = texts.share(~np.isnan(numbers))
+    if share >= ENOUGH_NUMBERS:
+        return Column(texts.spread(numbers), ("",), ("mixed",) * (share < 1))
+    if texts.look_like(DATE):
+        written = [level.replace("/", "-") for level in texts.levels]
+        days = pd.Series(pd.to_datetime(written, format="ISO8601", errors="coerce", utc=True))
+        return Column(texts.spread(((days - days.min()).dt.total_seconds() / _DAY).to_numpy()), ("",), ("date",))
+    if texts.look_like(AMBIGUOUS_DATE):
+        return _dropped(column, "ambiguous")
+    return _levels(texts)
+
+
+def is_date(column: pd.Series) -> bool:
+    """Whether a column holds dates, in any form."""
+    if types.is_datetime64_any_dtype(column.dtype):
+        return True
+    if is_number(column.dtype):
+        return False
+    texts = texts_of(column)
+    return texts.look_like(DATE) or texts.look_like(AMBIGUOUS_DATE)
+
+
+def _days(spans: pd.Series) -> Column:
+    return Column((spans.dt.total_seconds() / _DAY).to_numpy(np.float64)[:, None], ("",), ("date",))
+
+
+def _dropped(column: pd.Series, why: str) -> Column:
+    return Column(np.empty((len(column), 0)), (), (why,))
+
+
+def _levels(texts: Texts) -> Column:
+    rows = len(texts.codes)
+    if len(texts.levels) > MOST_LEVELS or 2 * len(texts.levels) > rows:
+        return Column(np.empty((rows, 0)), (), ("identifier",))
+    values = (texts.codes[:, None] == np.arange(len(texts.levels))).astype(np.float64)
+    suffixes = tuple(f"={printable(level, 30)}" for level in texts.levels)
+    return Column(values, suffixes, ("levels", "unknown") if (texts.codes < 0).any() else ("levels",))

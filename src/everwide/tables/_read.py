@@ -1,0 +1,206 @@
+"""From a file to a table."""
+
+import math
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ..engine._memory import require
+from ._arrays import inputs_of, load, shaped, target_of
+from ._columns import encode, fill
+from ._table import Table, TableError, printable, unique_names
+from ._target import chosen_name, read_target
+from ._text import MOST_COLUMNS, Framed, read_text
+
+_KINDS = (".csv", ".tsv", ".parquet", ".npz", ".npy")
+_MEMORY_FOR_A_BYTE = 4  # of a file, while it is read
+
+
+class _Raw(NamedTuple):
+    """Columns (`frame`), or arrays of an .npz file with more than two axes in some of them."""
+
+    frame: pd.DataFrame | None
+    arrays: dict[str, np.ndarray]
+    source: str
+    notes: tuple[str, ...]
+
+
+def read_table(path: str | Path, *, target: str | None = None) -> Table:
+    r"""Examples and targets from a .csv, .tsv, .parquet, .npz or .npy file, which is never executed.
+
+    - `target`: the column (or array of an .npz file) to be learned; by default the last column, or the array `y`.
+      Text, truth values and whole numbers with few values are classes, everything else is numbers.
+    - Categories become columns of zeros and ones, dates numbers of days, missing values medians; columns that look
+      like identifiers and rows without a target are dropped. `notes` of the table say so.
+    - .npz: examples under X, data or images, targets under y, target or labels.
+
+    What cannot be used raises `TableError`.
+
+    >>> import pathlib, tempfile
+    >>> from everwide.tables import read_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "fruit.csv"
+    ...     _ = file.write_text("weight,colour,kind\n" + "120,red,apple\n9,red,cherry\n" * 5)
+    ...     table = read_table(file)
+    >>> table.names, table.classes
+    (('weight', 'colour=red'), ('apple', 'cherry'))
+    """
+    raw = _raw(path)
+    if raw.frame is None:
+        return _of_arrays(raw, target)
+    if raw.frame.shape[1] < 2:
+        raise TableError(f"{raw.source} has one column only: expected columns to learn from, and a target.")
+    return _of_frame(raw.frame, chosen_name(list(raw.frame.columns), target, raw.source), raw)
+
+
+def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) -> tuple[Table, ...]:
+    """Examples without targets, of one file or several that are encoded alike: one table for each.
+
+    - `target`: a column that is no input, and left out. By default all columns are inputs; of an .npz file, X.
+
+    >>> import pathlib, tempfile, numpy as np
+    >>> from everwide.tables import read_inputs
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(pathlib.Path(folder) / "x.npy", np.eye(3))
+    ...     (table,) = read_inputs(pathlib.Path(folder) / "x.npy")
+    >>> table.x.shape, table.y
+    ((3, 3), None)
+    """
+    raws = [_raw(one) for one in (path, *more)]
+    if any(raw.frame is None for raw in raws):
+        return tuple(_inputs_alone(raw, target) for raw in raws)
+    frames = [_without(raw, target) for raw in raws]
+    for raw, frame in zip(raws, frames, strict=True):
+        if list(frame.columns) != list(frames[0].columns):
+            raise TableError(f"{raw.source} and {raws[0].source} have different columns: they must agree.")
+    found = encode(pd.concat(frames, ignore_index=True), " and ".join(dict.fromkeys(raw.source for raw in raws)))
+    ends = np.cumsum([len(frame) for frame in frames])[:-1]
+    return tuple(
+        Table(x, None, found.names, "", None, raw.source, (*raw.notes, *found.notes), _sites(found.names))
+        for raw, x in zip(raws, np.split(found.x, ends), strict=True)
+    )
+
+
+def _raw(path: str | Path) -> _Raw:
+    path = Path(path)
+    kind, source = path.suffix.lower(), printable(path.name)
+    if path.is_dir():
+        raise TableError(f"{source!r} is a folder: expected a file.")
+    if not path.exists():
+        raise TableError(f"There is no file {str(path)!r}.")
+    if kind not in _KINDS:
+        raise TableError(f"{source} is of an unknown kind: expected a name that ends in {', '.join(_KINDS)}.")
+    try:
+        require(_MEMORY_FOR_A_BYTE * path.stat().st_size, None, f"Reading {source}", "Use fewer rows or columns.")
+        if kind in (".csv", ".tsv"):
+            return _Raw(*_framed(read_text(path), source))
+        if kind == ".parquet":
+            return _Raw(*_framed(_parquet(path), source))
+        return _of_numpy(path, source)
+    except OSError as fault:
+        raise TableError(f"{source} cannot be read: {fault.strerror or fault}.") from None
+
+
+def _framed(found: Framed, source: str) -> tuple[pd.DataFrame, dict[str, np.ndarray], str, tuple[str, ...]]:
+    return found.frame, {}, source, found.notes
+
+
+def _parquet(path: Path) -> Framed:
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError:
+        raise TableError(
+            f"{path.name}: parquet files need pyarrow. Install it with: pip install 'everwide[parquet]'"
+        ) from None
+    except (ValueError, OSError) as fault:
+        raise TableError(f"{path.name} cannot be read as parquet: {printable(fault, 200)}.") from None
+    if frame.shape[1] > MOST_COLUMNS:
+        raise TableError(f"{path.name} has {frame.shape[1]} columns, at most {MOST_COLUMNS} can be read. Choose some.")
+    if frame.empty:
+        raise TableError(f"{path.name} is empty: its shape is {frame.shape}.")
+    frame = frame.reset_index(drop=True)
+    frame.columns = list(unique_names(list(frame.columns)))
+    return Framed(frame, ())
+
+
+def _of_numpy(path: Path, source: str) -> _Raw:
+    arrays = load(path)
+    if not arrays:
+        raise TableError(f"{source} holds no arrays: expected X and y (numpy.savez(file, X=..., y=...)).")
+    alone = arrays.get("")
+    if alone is None or alone.ndim > 2:
+        return _Raw(None, arrays, source, ())
+    if alone.dtype.names:
+        frame = pd.DataFrame.from_records(alone)
+        frame.columns = list(unique_names(list(frame.columns)))
+    else:
+        x, _ = shaped(alone, "", source)
+        frame = pd.DataFrame(x, columns=[f"column {number}" for number in range(1, x.shape[1] + 1)])
+    return _Raw(frame, {}, source, ())
+
+
+def _of_frame(frame: pd.DataFrame, target: str, raw: _Raw) -> Table:
+    frame = frame.reset_index(drop=True)
+    found = read_target(frame.iloc[:, list(frame.columns).index(target)], target, raw.source)
+    encoded = encode(frame.drop(columns=target).loc[found.kept].reset_index(drop=True), raw.source)
+    notes = (*raw.notes, *found.notes, *encoded.notes)
+    return Table(encoded.x, found.y, encoded.names, target, found.classes, raw.source, notes, _sites(encoded.names))
+
+
+def _of_arrays(raw: _Raw, target: str | None) -> Table:
+    if "" in raw.arrays:
+        raise TableError(f"{raw.source} holds images and no targets. Save both: numpy.savez(file, X=..., y=...).")
+    name, y = target_of(raw.arrays, target, raw.source)
+    key, x = inputs_of(raw.arrays, raw.source, besides=name)
+    if x.shape[:1] != y.shape:
+        raise TableError(
+            f"{printable(key)} and {printable(name)} in {raw.source} have shapes {x.shape} and {y.shape}: expected one "
+            "target for each row."
+        )
+    found = read_target(pd.Series(y), name, raw.source)
+    images, notes = shaped(x[found.kept], key, raw.source)
+    values, filled = _filled(images, key, raw.source)
+    return Table(values, found.y, _names(values), name, found.classes, raw.source, (*notes, *found.notes, *filled))
+
+
+def _inputs_alone(raw: _Raw, target: str | None) -> Table:
+    if raw.frame is not None:
+        found = encode(_without(raw, target), raw.source)
+        return Table(found.x, None, found.names, "", None, raw.source, (*raw.notes, *found.notes))
+    key, x = inputs_of(raw.arrays, raw.source)
+    images, notes = shaped(x, key, raw.source)
+    values, filled = _filled(images, key, raw.source)
+    return Table(values, None, _names(values), "", None, raw.source, (*notes, *filled))
+
+
+def _without(raw: _Raw, target: str | None) -> pd.DataFrame:
+    assert raw.frame is not None
+    if target is None or raw.frame.shape[1] < 2:
+        return raw.frame
+    return raw.frame.drop(columns=chosen_name(list(raw.frame.columns), target, raw.source))
+
+
+def _filled(x: np.ndarray, key: str, source: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    flat, where = fill(x.reshape(len(x), -1))
+    if where["empty"].any():
+        raise TableError(
+            f"{printable(key) or 'The array'} in {source} has {int(where['empty'].sum())} positions without any finite "
+            "value. Leave them out."
+        )
+    count = int((where["infinite"] | where["missing"]).sum())
+    notes = (f"Missing and infinite values at {count} positions were filled with the median there.",) if count else ()
+    return flat.reshape(x.shape), notes
+
+
+def _names(x: np.ndarray) -> tuple[str, ...]:
+    return tuple(f"column {number}" for number in range(1, x.shape[1] + 1)) if x.ndim == 2 else ()
+
+
+def _sites(names: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Columns that are called pixels, as many as a square has, are an image."""
+    side = math.isqrt(len(names))
+    pixels = side >= 4 and side**2 == len(names) and all(re.match(r"pix(el)?\W?_?\d", name.lower()) for name in names)
+    return (side, side, 1) if pixels else None

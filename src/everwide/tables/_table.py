@@ -1,0 +1,96 @@
+"""What is read from a file."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+
+class TableError(ValueError):
+    """A file that cannot be used as it is; the message names it, the fault, and the way out.
+
+    >>> from everwide.tables import read_table
+    >>> read_table("numbers.xls")
+    Traceback (most recent call last):
+        ...
+    everwide.tables._table.TableError: There is no file 'numbers.xls'.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Examples and targets of a file. Made by `read_table`, `read_inputs` and `digits_table`.
+
+    - `x`: float64 and finite, `(n, columns)`, or `(n, height, width, channels)` for images. `names`: of its columns.
+    - `y`: targets in float64, or codes 0, 1, ... of `classes`; `None` where only inputs were asked for.
+    - `target`, `classes`: names. `classes` is `None` for regression.
+    - `source`: the name of the file. `notes`: sentences on what was dropped, filled and encoded.
+    - `sites`: the shape of one example, if flat rows are images.
+
+    >>> from everwide.tables import digits_table
+    >>> table = digits_table()
+    >>> table.rows, table.task, table.sites
+    (1797, 'classification', (8, 8, 1))
+    """
+
+    x: np.ndarray
+    y: np.ndarray | None
+    names: tuple[str, ...]
+    target: str
+    classes: tuple[str, ...] | None
+    source: str
+    notes: tuple[str, ...] = ()
+    sites: tuple[int, ...] | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many examples there are."""
+        return len(self.x)
+
+    @property
+    def task(self) -> str:
+        """What is to be learned, "classification" or "regression"."""
+        return "regression" if self.classes is None else "classification"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one example, as a network reads it: sites first, channels last."""
+        return self.x.shape[1:] if self.sites is None else self.sites
+
+    def take(self, rows: Any) -> "Table":
+        """Some of the rows, by their numbers; classes keep their codes.
+
+        >>> from everwide.tables import digits_table
+        >>> digits_table().take([0, 5]).rows
+        2
+        """
+        return replace(self, x=self.x[rows], y=None if self.y is None else self.y[rows])
+
+
+def printable(text: Any, most: int = 60) -> str:
+    """A name from a file as one short line: control characters could move the cursor of a terminal."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in str(text)).strip()
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """The first of some names, and how many others there are."""
+    shown = ", ".join(printable(name, 40) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} others"
+
+
+def unique_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns, printable, none empty, none twice."""
+    found: list[str] = []
+    taken: set[str] = set()
+    copies: Counter[str] = Counter()
+    for number, name in enumerate(names, start=1):
+        base = free = printable(name) or f"unnamed {number}"
+        while free in taken:
+            copies[base] += 1
+            free = f"{base}.{copies[base] + 1}"
+        taken.add(free)
+        found.append(free)
+    return tuple(found)

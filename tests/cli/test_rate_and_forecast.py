@@ -1,0 +1,92 @@
+"""`everwide rate` and `everwide forecast`: numbers that can be computed without them."""
+
+import json
+
+import numpy as np
+import pytest
+
+import everwide as ew
+
+pytestmark = pytest.mark.once
+
+SMALL = ew.Serial(ew.Dense(w_std=2**0.5, b_std=0.1), ew.Relu(), ew.Dense(1))
+
+
+def test_the_largest_rate_is_two_rows_over_the_largest_eigenvalue(run, numbers, x):
+    result = run("rate", numbers, "--net", "model.py:small", "--momentum", "0.5", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    largest = np.linalg.eigvalsh(ew.ntk(SMALL, (x - x.mean(axis=0)) / x.std(axis=0)))[-1]
+    assert found["gradient_descent"] == pytest.approx(2 * len(x) / largest, rel=1e-6)
+    assert found["momentum"] == pytest.approx(1.5 * found["gradient_descent"])
+    assert found["fit_times"]["0.5"] < found["fit_times"]["0.99"]
+    assert any("variance 1" in text for text in found["notes"])
+
+
+def test_raw_data_and_samples_of_rows(run, numbers, x):
+    raw = json.loads(run("rate", numbers, "--net", "model.py:small", "--raw", "--json").stdout)
+    largest = np.linalg.eigvalsh(ew.ntk(SMALL, x))[-1]
+    assert raw["gradient_descent"] == pytest.approx(2 * len(x) / largest, rel=1e-6)
+    few = json.loads(run("rate", numbers, "--net", "model.py:small", "--sample", "40", "--json").stdout)
+    assert few["rows"] == 40
+    assert any("40 of 80 rows" in text for text in few["notes"])
+
+
+def test_rates_are_printed_and_notes_go_to_stderr(run, numbers):
+    result = run("rate", numbers, "--net", "model.py:small")
+    assert result.exit_code == 0, result.output
+    assert "ADAM*" in result.stdout
+    assert "note:" in result.stderr
+    assert "note:" not in result.stdout
+
+
+@pytest.fixture
+def classes(tmp_path, x):
+    np.savez(tmp_path / "classes.npz", X=x, y=np.where(x[:, 0] > 0, "up", "down"))
+    return "classes.npz"
+
+
+def test_a_forecast_for_numbers(run, numbers):
+    command = ("forecast", numbers, "--net", "model.py:small", "--rows", "200,100")
+    result = run(*command, "--error", "0.05", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [row["n"] for row in found["curve"]] == [100, 200]
+    assert found["curve"][0]["error"] > found["curve"][1]["error"]
+    assert found["task"] == "regression"
+    assert found["rows_needed"]["0.5"] <= found["rows_needed"]["0.9"]
+
+
+def test_a_goal_may_be_an_accuracy_or_a_share_of_wrong_classes(run, classes):
+    command = ("forecast", classes, "--net", "model.py:small", "--rows", "100")
+    found = [json.loads(run(*command, *goal, "--json").stdout) for goal in (("--accuracy", "0.9"), ("--error", "0.1"))]
+    assert found[0]["rows_needed"] == found[1]["rows_needed"]
+    assert 0.5 < found[0]["curve"][0]["accuracy"] <= 1
+
+
+def test_warnings_are_notes(run, numbers):
+    result = run("forecast", numbers, "--net", "model.py:small", "--rows", "1000000000")
+    assert result.exit_code == 0, result.output
+    assert "a pilot of 80 rows is trusted to" in result.stderr
+    assert "ForecastWarning" not in result.stderr
+    assert "1000000000" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--rows", "many"), 2, "expected whole numbers above 0"),
+        (("--accuracy", "0.9", "--error", "0.1"), 2, "choose one"),
+        (("--accuracy", "0.9"), 2, "numbers have no accuracy"),
+        (("--error", "-1"), 2, "expected a number above 0"),
+        (("--target", "yy"), 1, "Did you mean y?"),
+        (("--net", "cnn"), 1, "reads images"),
+        (("--net", "mlpp"), 2, "Did you mean mlp?"),
+        (("--sample", "20"), 1, "64"),
+    ],
+)
+def test_faults(run, numbers, arguments, code, message):
+    result = run("forecast", numbers, *arguments)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,93 @@
+"""`everwide report`: what is studied, where the page goes, what is said; `everwide.report` has tests of its own."""
+
+import json
+
+import numpy as np
+import pytest
+
+import everwide.report
+from everwide.layers import AbstractLayer
+from everwide.report import Fact, Study
+
+pytestmark = pytest.mark.once
+
+TILES = tuple(Fact(f"number {i}", f"{i}.5", "so do this") for i in range(4))
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the study was asked for; it answers at once."""
+    calls = []
+
+    def study(table, *, net=None, quick=False, seed=0, progress=None):
+        calls.append({"table": table, "net": net, "quick": quick, "seed": seed})
+        progress(1, 1, "done")
+        return Study(table.source, table.target, table.task, table.rows, "a net", quick, seed, TILES, {})
+
+    monkeypatch.setattr(everwide.report, "study", study)
+    return calls
+
+
+def test_digits_by_default(run, tmp_path, asked):
+    result = run("report")
+    assert result.exit_code == 0, result.output
+    assert asked[0]["table"].x.shape == (1797, 64)
+    assert (asked[0]["net"], asked[0]["quick"], asked[0]["seed"]) == (None, False, 0)
+    assert (tmp_path / "report.html").read_text().lstrip().lower().startswith("<!doctype html>")
+    assert json.loads((tmp_path / "report.json").read_text())["rows"] == 1797
+    assert "report.html" in result.stdout
+    assert "report.json" in result.stdout
+
+
+def test_three_main_numbers_are_printed(run, asked):
+    shown = run("report").stdout
+    assert [f"{i}.5 (so do this)" in shown for i in range(4)] == [True, True, True, False]
+
+
+def test_options_are_passed_on(run, tmp_path, asked, numbers):
+    command = ("report", numbers, "--target", "b", "--net", "model.py:small", "--quick", "--seed", "7", "-o", "p.html")
+    result = run(*command, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["target"] == "b"
+    assert (asked[0]["quick"], asked[0]["seed"], asked[0]["table"].names) == (True, 7, ("a", "c", "y"))
+    assert isinstance(asked[0]["net"], AbstractLayer)
+    assert (tmp_path / "p.html").is_file()
+
+
+def test_presets_are_passed_by_name_and_notes_go_to_stderr(run, tmp_path, asked):
+    np.savez(tmp_path / "images.npz", X=np.random.default_rng(0).normal(size=(12, 4, 4)), y=np.arange(12) / 7)
+    result = run("report", "images.npz", "--net", "cnn")
+    assert result.exit_code == 0, result.output
+    assert asked[0]["net"] == "cnn"
+    assert "note: X was read as images of one channel." in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("nothing.csv",), 2, "nothing.csv"),
+        (("-o", "page.pdf"), 2, "ends in .html"),
+        (("--target", "y"), 2, "the digits have one target"),
+        (("--net", "cnnn"), 2, "Did you mean cnn?"),
+        (("model.py",), 1, "model.py is of an unknown kind"),
+        (("one.csv",), 1, "expected two rows or more"),
+    ],
+)
+def test_faults(run, tmp_path, asked, arguments, code, message):
+    (tmp_path / "one.csv").write_text("x,y\n1,2\n")
+    result = run("report", *arguments)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_an_interruption_leaves_no_page(run, tmp_path, monkeypatch):
+    def study(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(everwide.report, "study", study)
+    result = run("report")
+    assert result.exit_code == 130
+    assert "interrupted: nothing was written." in result.stderr
+    assert not list(tmp_path.glob("report.*"))

@@ -1,0 +1,66 @@
+"""`everwide reproduce`: options, JSON and interruption. What is found is tested with the experiments."""
+
+import json
+
+import pytest
+
+from everwide import reproductions
+from everwide.reproductions import Stage
+
+pytestmark = pytest.mark.once
+
+
+class Found:
+    """What an experiment returns."""
+
+    def table(self):
+        return [{"regime": "a [red]", "width": 8, "gap_infinite": 0.123456, "gap_linearized": float("nan")}]
+
+    def claims(self):
+        return ["it holds"]
+
+
+@pytest.fixture
+def sizes(monkeypatch):
+    """The sizes that an experiment was asked for; it answers at once."""
+    calls = []
+
+    def lee2019(*, progress, **given):
+        progress(Stage(1, 2, "half"))
+        calls.append(given)
+        return Found()
+
+    monkeypatch.setattr(reproductions, "lee2019", lee2019)
+    return calls
+
+
+def test_as_a_table(run, sizes):
+    result = run("reproduce", "lee2019", "--widths", "32,16,32", "--steps", "5", "--out", "here")
+    assert result.exit_code == 0, result.output
+    assert (sizes[0]["widths"], sizes[0]["steps"], sizes[0]["out"].name) == ((16, 32), 5, "here")
+    for words in ("a [red]", "0.1235", "- it holds", "written to here"):
+        assert words in result.stdout
+
+
+def test_as_json(run, sizes):
+    found = json.loads(run("reproduce", "lee2019", "--quick", "--json").stdout)
+    assert found["rows"] == [{"regime": "a [red]", "width": 8, "gap_infinite": 0.123456, "gap_linearized": None}]
+    assert found["claims"] == ["it holds"]
+    assert found["folder"].endswith("lee2019-quick")
+    assert sizes[0]["rows"] == 4
+
+
+def test_an_interruption_is_no_crash(run, monkeypatch):
+    def stop(**given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reproductions, "lee2019", stop)
+    result = run("reproduce", "lee2019")
+    assert result.exit_code == 130
+    assert "interrupted: nothing is kept." in result.stderr
+
+
+def test_widths_are_whole_numbers(run):
+    result = run("reproduce", "lee2019", "--widths", "8,wide")
+    assert result.exit_code == 2
+    assert "expected whole numbers above 0" in result.stderr

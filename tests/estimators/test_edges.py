@@ -1,0 +1,192 @@
+"""Data at the edge: numbers all the same, or rows, or of any size. Never a NaN; what cannot be learned is refused."""
+
+import numpy as np
+import pytest
+
+from estimators.tables_to_fit import LABELS, NET, RNG, X, Y
+from everwide.estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor
+
+pytestmark = pytest.mark.once
+
+N = 32
+ROWS, TARGETS = X[:N], Y[:N]
+CLASSES = LABELS[:N] == "left"
+CONSTANT = np.where(np.arange(4) == 1, 1e9, ROWS)
+TWINS = np.repeat(ROWS[:8], 4, axis=0)
+WIDE = np.column_stack([ROWS[:, 0], 1e-14 * ROWS[:, 0] + 1, np.arange(N) == 3, 0 * ROWS[:, 0]])
+
+TABLES = {
+    "a constant column": (CONSTANT, TARGETS, CLASSES),
+    "constant columns only": (np.ones_like(ROWS), TARGETS, CLASSES),
+    "duplicate rows that agree": (TWINS, np.repeat(TARGETS[:8], 4), np.repeat(np.arange(8) % 2, 4)),
+    "duplicate rows that do not": (TWINS, TARGETS, CLASSES),
+    "nearly constant columns": (WIDE, TARGETS, CLASSES),
+    "inputs of all sizes": (ROWS * np.array([1e-300, 1.0, 1e300, 1e150]), TARGETS, CLASSES),
+    "a constant target": (ROWS, np.full(N, 7.0), CLASSES),
+    "a class of one row": (ROWS, TARGETS, np.arange(N) == 5),
+    "half as many classes as rows": (ROWS, np.zeros(N), np.arange(N) // 2),
+}
+MODELS = {
+    "regressor": WideRegressor(NET),
+    "interpolator": WideRegressor(NET, ridge=0.0),
+    "stopped": WideRegressor(NET, time=10.0),
+    "process without noise": WideGPRegressor(NET, noise=0.0),
+    "ensemble": WideGPRegressor(NET, kernel="ensemble"),
+    "ensemble without noise": WideGPRegressor(NET, kernel="ensemble", noise=0.0),
+    "balanced": WideClassifier(NET, class_weight="balanced"),
+    "process of classes without noise": WideGPClassifier(NET, noise=0.0),
+    "ensemble of classes": WideGPClassifier(NET, kernel="ensemble"),
+}
+
+
+def everything_that(model, x):
+    if isinstance(model, WideGPRegressor):
+        return [model.leave_one_out_, *model.predict(x, return_std=True), *model.predict_interval(x)]
+    return [model.leave_one_out_, model.predict(x) if isinstance(model, WideRegressor) else model.predict_proba(x)]
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_never_a_nan(model, table):
+    x, targets, classes = table
+    y = targets if isinstance(model, WideRegressor | WideGPRegressor) else classes
+    model.fit(x, y)
+    for found in everything_that(model, x):
+        assert np.isfinite(found).all()
+    assert np.isfinite(model.choice_.score)
+    assert model.choice_.jitter < 1e-9
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1e100])
+def test_units_of_targets_of_any_size(unit):
+    expected = WideRegressor(NET, ridge=0.01).fit(ROWS, TARGETS).predict(ROWS)
+    for model in (WideRegressor(NET, ridge=0.01), WideGPRegressor(NET, noise=0.01)):
+        found = everything_that(model.fit(ROWS, TARGETS * unit), ROWS)
+        assert all(np.isfinite(part).all() for part in found)
+    found = WideRegressor(NET, ridge=0.01).fit(ROWS, TARGETS * unit).predict(ROWS)
+    np.testing.assert_allclose(found / unit, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_units_of_inputs_of_any_size(unit):
+    expected = WideRegressor(NET, ridge=0.01).fit(ROWS, TARGETS).predict(X)
+    found = WideRegressor(NET, ridge=0.01).fit(ROWS * unit, TARGETS).predict(X * unit)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("far", [1e3, 1e15])
+def test_rows_far_away_from_all_others(far):
+    for model in (WideRegressor(NET, ridge=0.01), WideGPRegressor(NET, noise=0.01), WideGPClassifier(NET, noise=0.1)):
+        model.fit(ROWS, CLASSES if isinstance(model, WideGPClassifier) else TARGETS)
+        for found in everything_that(model, ROWS * far):
+            assert np.isfinite(found).all()
+
+
+def test_two_rows_and_fewer_rows_than_columns():
+    x = RNG(1).normal(size=(2, 4))
+    for model in (WideRegressor(), WideGPRegressor(NET), WideClassifier(NET), WideGPClassifier(NET)):
+        model.fit(x, np.arange(2))
+        assert all(np.isfinite(found).all() for found in everything_that(model, x))
+
+
+def test_what_is_constant_is_not_shown():
+    model = WideRegressor(NET, ridge=0.01).fit(CONSTANT, TARGETS)
+    assert not model.transform_inputs(ROWS)[:, 1].any()
+    assert np.mean(model.transform_inputs(CONSTANT) ** 2) == pytest.approx(1, rel=1e-12)
+
+
+def test_a_constant_target_is_predicted():
+    np.testing.assert_allclose(WideRegressor(NET).fit(ROWS, np.full(N, 7.0)).predict(X), 7.0, rtol=1e-12)
+
+
+def test_at_the_time_0_the_mean_is_predicted():
+    np.testing.assert_allclose(WideRegressor(NET, time=0.0).fit(ROWS, TARGETS).predict(X), TARGETS.mean(), rtol=1e-12)
+
+
+NAN = np.where(np.arange(4) == 2, np.nan, ROWS)
+ARGUMENTS = {
+    "an unknown name": (
+        WideRegressor("mlpp"),
+        "architecture='mlpp': expected 'auto', 'mlp', 'cnn', 'resnet', or a",
+    ),
+    "a class of networks": (WideRegressor(dict), "architecture=<class 'dict'>: expected 'auto'"),
+    "a negative ridge": (WideRegressor(ridge=-1.0), "ridge=-1.0: expected 'auto' or a number of at least 0"),
+    "a ridge that is no number": (WideRegressor(ridge=float("nan")), "ridge=nan: expected 'auto'"),
+    "an endless ridge": (WideRegressor(ridge=float("inf")), "ridge=inf: expected 'auto' or a finite number"),
+    "a ridge of None": (WideRegressor(ridge=None), "ridge=None: expected 'auto'"),
+    "several ridges": (WideRegressor(ridge=[0.1, 1.0]), r"ridge=\[0.1, 1.0\]: expected 'auto'"),
+    "a ridge in words": (WideRegressor(ridge="some"), "ridge='some': expected 'auto'"),
+    "a true ridge": (WideRegressor(ridge=True), "ridge=True: expected 'auto'"),
+    "a negative time": (WideRegressor(time=-2.0), "time=-2.0: expected 'auto' or a number of at least 0"),
+    "both": (WideRegressor(ridge=0.1, time=3.0), "ridge=0.1 and time=3.0: give one of them"),
+    "negative noise": (WideGPRegressor(noise=-0.1), "noise=-0.1: expected 'auto'"),
+    "an unknown kernel": (WideGPRegressor(kernel="ntk"), "kernel='ntk': expected 'nngp'.*or 'ensemble'"),
+    "a kernel of lists": (WideGPRegressor(kernel=["nngp"]), r"kernel=\['nngp'\]: expected 'nngp'"),
+    "no rows": (WideRegressor(max_rows=0), "max_rows=0: expected None or a whole number of at least 2"),
+    "part of a row": (WideRegressor(max_rows=2.5), "max_rows=2.5: expected None or a whole number"),
+    "rows in words": (WideRegressor(max_rows="all"), "max_rows='all': expected None or a whole number"),
+    "another shape": (WideRegressor(input_shape=(3, 3, 1)), r"input_shape=\(3, 3, 1\) has 9 numbers, and a row"),
+    "no shape": (WideRegressor(input_shape=4), r"input_shape=4: expected None or the shape .*\(8, 8, 1\)"),
+    "a negative shape": (WideRegressor(input_shape=(-2, -2)), r"input_shape=\(-2, -2\): expected None"),
+    "a shape nothing is known for": (WideRegressor(input_shape=(2, 2)), r"architecture='auto' knows rows(.|\n)*Pass a"),
+}
+WEIGHED = {
+    "unknown": ("even", "class_weight='even': expected None, 'balanced' or a dict"),
+    "zero": ({False: 0.0, True: 1.0}, "expected weights above 0"),
+    "negative": ({False: -1.0, True: 1.0}, "expected weights above 0"),
+    "a list": ([1.0, 2.0], r"class_weight=\[1.0, 2.0\]: expected None"),
+}
+DATA = {
+    "NaN in X": (NAN, TARGETS, None, "Input X contains NaN"),
+    "infinity in y": (ROWS, np.where(CLASSES, np.inf, TARGETS), None, "contains infinity"),
+    "one row": (ROWS[:1], TARGETS[:1], None, "minimum of 2 is required"),
+    "fewer targets": (ROWS, TARGETS[:5], None, "inconsistent numbers of samples"),
+    "one column as a vector": (ROWS[:, 0], TARGETS, None, "Reshape your data"),
+    "text": (np.full((N, 2), "a"), TARGETS, None, "could not convert"),
+    "negative weights": (ROWS, TARGETS, np.where(CLASSES, -1.0, 1.0), "sample_weight: expected weights of at least 0"),
+    "no weights": (ROWS, TARGETS, np.zeros(N), "(?i)sample.weight"),
+    "too few weights": (ROWS, TARGETS, np.ones(3), "sample_weight"),
+}
+
+
+@pytest.mark.parametrize(("model", "message"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_bad_arguments(model, message):
+    with pytest.raises(ValueError, match=message):
+        model.fit(ROWS, TARGETS)
+
+
+@pytest.mark.parametrize("make", [WideClassifier, WideGPClassifier])
+@pytest.mark.parametrize(("class_weight", "message"), WEIGHED.values(), ids=WEIGHED)
+def test_bad_weights_of_classes(make, class_weight, message):
+    with pytest.raises(ValueError, match=message):
+        make(NET, class_weight=class_weight).fit(ROWS, CLASSES)
+
+
+@pytest.mark.parametrize("model", [WideRegressor(NET), WideGPRegressor(NET)], ids=["wide", "process"])
+@pytest.mark.parametrize(("x", "y", "weights", "message"), DATA.values(), ids=DATA)
+def test_bad_data(model, x, y, weights, message):
+    with pytest.raises(ValueError, match=message):
+        model.fit(x, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("model", [WideClassifier(NET), WideGPClassifier(NET)], ids=["wide", "process"])
+def test_bad_classes(model):
+    with pytest.raises(ValueError, match="All rows have one class, 'only'"):
+        model.fit(ROWS, np.full(N, "only"))
+    with pytest.raises(ValueError, match="All rows have one class, True"):
+        model.fit(ROWS, CLASSES, sample_weight=CLASSES.astype(float))
+    with pytest.raises(ValueError, match="Unknown label type"):
+        model.fit(ROWS, TARGETS)
+
+
+def test_bad_questions():
+    model = WideGPRegressor(NET, noise=0.1).fit(ROWS, TARGETS)
+    for coverage in (0.0, 1.0, 90.0):
+        with pytest.raises(ValueError, match=f"coverage={coverage}: expected a number above 0 and below 1"):
+            model.predict_interval(ROWS, coverage)
+    with pytest.raises(ValueError, match="3 features"):
+        model.predict(ROWS[:, :3])
+    with pytest.raises(ValueError, match="expected"):
+        model.predict(ROWS.reshape(N, 4, 1))
+    with pytest.raises(ValueError, match="Row 1 of X is more than 1e\\+17 standard deviations"):
+        model.predict(ROWS[:3] * np.array([[1.0], [1e160], [1.0]]))
