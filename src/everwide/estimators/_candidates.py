@@ -6,12 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._gram import gram
 from ..activations import Erf, Relu
 from ..kernels._tower import Tower
 from ..layers import AbstractLayer, Dense
 from ._presets import cnn, mlp
-from ._reader import Field
+from ._reader import Field, KernelReader
 
 # A tower, and its networks: hidden layers, and how many of them may be frozen.
 _TOWERS = (
@@ -61,11 +60,11 @@ def image_candidates(x: Float[np.ndarray, "n h w c"], field: Field) -> Kernels:
     nets = [(cnn(depth), f"{depth} convolutions of 3 x 3, flattened, Relu", depth) for depth in _CONVOLUTIONS]
     nets.append((mlp(3, flatten=True), "dense network, 3 hidden layers, Relu", 3))
     for net, description, depth in nets:
-        kernels = gram(net, x)
-        yield Candidate(net, field, description, depth, "Relu", 0, 0), np.asarray(getattr(kernels, field), np.float64)
+        found = KernelReader(net, field, rounds=False).among(x, np.float32)
+        yield Candidate(net, field, description, depth, "Relu", 0, 0), found
 
 
 def given_candidate(net: AbstractLayer, x: np.ndarray, field: Field) -> Kernels:
     """The user's own."""
-    found = np.asarray(getattr(gram(net, x), field), np.float64)
+    found = KernelReader(net, field, rounds=x.ndim == 2).among(x)
     yield Candidate(net, field, f"given network {type(net).__name__}", None, None, None, 0), found

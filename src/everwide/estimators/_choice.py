@@ -21,7 +21,7 @@ class Choice:
     depth: int | None  # hidden layers; None for a network that was given
     activation: str | None
     frozen: int | None  # hidden layers that are not trained
-    kernel: str  # "ntk", "nngp" or "ensemble"
+    kernel: str  # that is solved for: "ntk" or "nngp"
     ridge: float  # in units of the mean of the kernel's diagonal
     time: float  # of gradient flow, in units of its inverse
     score: float  # the smaller, the better: what was minimized

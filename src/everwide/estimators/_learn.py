@@ -22,7 +22,8 @@ _MANY = 200  # rows from which other families of networks and early stopping are
 _NEIGHBOURS = 10.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
 _SAFE_IN_FLOAT32 = 1e-3  # ridges that cover the rounding of float32 kernels
 _SMALL = 2000  # rows up to which kernels are computed in float64
-_BYTES = 28  # for each pair of rows: a kernel, its copy, its factor and the inverse of that
+# For each pair of rows: a kernel, its copy, its factor and the inverse of that; or what LAPACK decomposes it in.
+_BYTES, _BYTES_STOPPED = 28, 48
 
 
 class Task(NamedTuple):
@@ -75,8 +76,9 @@ def squared_error(solution: AbstractSolution, task: Task) -> Float[np.ndarray, "
 def learn(task: Task, network: AbstractLayer | None, goal: Goal, seed: int) -> Learned:
     """Compare on some rows, then solve on all."""
     n = len(task.x)
+    stopped = goal.time is not None and np.isfinite(goal.time)
     require(
-        _BYTES * n**2,
+        (_BYTES_STOPPED if stopped else _BYTES) * n**2,
         None,
         f"Exact training on {n} rows",
         "Learn from a random part of the rows with max_rows=...; training on more rows than fit is planned.",
@@ -89,7 +91,8 @@ def learn(task: Task, network: AbstractLayer | None, goal: Goal, seed: int) -> L
         best, more = _stopped(best, some, goal)
         tried += more
     reader = KernelReader(best.candidate.network, best.candidate.field, rounds=task.x.ndim == 2)
-    dtype = np.float64 if n <= _SMALL or best.solution.ridge < _SAFE_IN_FLOAT32 else np.float32
+    exact = best.solution.ridge < _SAFE_IN_FLOAT32 or n <= (_SMALL if task.x.ndim == 2 else _COMPARED_IMAGES)
+    dtype = np.float64 if exact else np.float32
     solution, score = best.solution, best.mean
     if len(rows) < n:
         solution, score, more = _on_all(reader, task, best.solution, goal, dtype)
@@ -176,13 +179,15 @@ def _on_all(
         solution = Decomposed(decompose(kernel, task.y, task.weights, task.copies), 0.0, chosen.time)
         return solution, mean(solution), 1
     moves = _NEIGHBOURS if goal.ridge is None and len(task.x) <= _REFINED_ROWS else np.ones(1)
-    found = []
+    best, score = None, np.inf
     for move in moves:
         taken = kernel.copy() if len(moves) > 1 else kernel
         solution = Factored.of(taken, task.y, task.weights, task.copies, chosen.ridge * move)
-        found.append((mean(solution), move, solution))
-    score, _, solution = min(found, key=lambda one: one[:2])
-    return solution, score, len(found)
+        found = mean(solution)
+        if best is None or found < score:
+            best, score = solution, found
+    assert best is not None
+    return best, score, len(moves)
 
 
 def _choice(

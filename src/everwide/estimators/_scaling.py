@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 _CONSTANT = 1e-12  # of the size of a column: below, it does not vary
+_SMALLEST = 1e-290  # below, a number is zero: its inverse would be infinite
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,11 @@ class InputScaling:
         rows = x.reshape(-1, x.shape[-1])
         share = np.repeat(weights, len(rows) // len(x))
         share = share / share.sum()
-        largest = np.maximum(np.abs(rows).max(0), np.finfo(np.float64).tiny)
-        unit = rows / largest  # so that squares of huge numbers stay finite
-        mean = share @ unit
-        std = np.sqrt(share @ (unit - mean) ** 2)
+        mean, std, largest = _moments(rows, share)
         varies = std > _CONSTANT
-        factor = np.where(varies, 1 / np.where(varies, std, 1.0), 0.0) / largest
         shown = max(int(varies.sum()), 1)
-        return cls(mean * largest, factor * np.sqrt(len(varies) / shown))
+        factor = np.where(varies, np.sqrt(len(varies) / shown) / np.where(varies, std, 1.0), 0.0)
+        return cls(mean * largest, factor / largest)
 
     def __call__(self, x: Float[np.ndarray, "n *sites channels"]) -> Float[np.ndarray, "n *sites channels"]:
         return (x - self.mean) * self.factor
@@ -47,10 +45,8 @@ class TargetScaling:
     @classmethod
     def of(cls, y: Float[np.ndarray, "n outputs"], weights: Float[np.ndarray, " n"]) -> "TargetScaling":
         """Of training rows."""
-        share = weights / weights.sum()
-        mean = share @ y
-        std = np.sqrt(share @ (y - mean) ** 2)
-        return cls(mean, np.where(std > _CONSTANT * np.abs(y).max(0), std, 1.0))
+        mean, std, largest = _moments(y, weights / weights.sum())
+        return cls(mean * largest, np.where(std > _CONSTANT, std * largest, 1.0))
 
     def __call__(self, y: Float[np.ndarray, "n outputs"]) -> Float[np.ndarray, "n outputs"]:
         return (y - self.mean) / self.std
@@ -58,3 +54,14 @@ class TargetScaling:
     def back(self, y: Float[np.ndarray, "*any outputs"]) -> Float[np.ndarray, "*any outputs"]:
         """In the user's units again."""
         return y * self.std + self.mean
+
+
+def _moments(
+    rows: Float[np.ndarray, "n k"], share: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Mean and standard deviation in units of the largest entry, which keeps squares finite; and that entry."""
+    largest = np.abs(rows).max(0)
+    largest = np.where(largest > _SMALLEST, largest, 1.0)
+    unit = rows / largest
+    mean = share @ unit
+    return mean, np.sqrt(share @ (unit - mean) ** 2), largest
