@@ -64,3 +64,9 @@ def test_bad_names(run, what, code, message):
     assert result.exit_code == code
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_signals_are_not_followed_through_an_activation(run):
+    result = run("critical", "gelu", "--input", "3")
+    assert result.exit_code == 2
+    assert "through a network" in result.stderr

@@ -27,6 +27,7 @@ def validation(**known) -> Validation:
         "mean": none,
         "std": none,
         "inside": np.zeros((0, len(LEVELS)), bool),
+        "half_width": none,
     }
     return Validation(**(empty | outputs | known))
 
@@ -129,7 +130,8 @@ def test_coverage_counts_the_targets_inside():
     rng = np.random.default_rng(0)
     inside = rng.random((50, len(LEVELS))) < 0.7
     known = {"truth": rng.normal(size=50), "mean": np.zeros(50), "std": np.ones(50), "inside": inside}
-    found = _calibration._of_numbers(validation(**known))
+    found = _calibration._of_numbers(validation(**known, half_width=np.linspace(2, 4, 50)))
+    assert found.facts[1].value.endswith(" 3")  # of the intervals that are counted, not of a Gaussian
     share = np.mean(inside[:, LEVELS.index(0.9)])
     assert found.numbers["coverage_of_90_percent_intervals"] == pytest.approx(share)
     assert "too narrow" in found.facts[0].meaning
@@ -190,7 +192,10 @@ def test_cross_validation_predicts_every_row_once_from_others(numbers):
         found.predicted, True
     )
     assert (found.std > 0).all()
-    assert 0.75 < found.inside[:, LEVELS.index(0.9)].mean() <= 1
+    held = found.inside[:, LEVELS.index(0.9)]
+    assert 0.75 < held.mean() <= 1
+    np.testing.assert_array_equal(np.abs(found.truth - found.mean) <= found.half_width, held)
+    assert _rows.rows(numbers).notes[0].startswith("Of all 90 rows.")
     section = _rows.rows(numbers)
     worst = np.argmax(np.abs(numbers.labels - numbers.estimator.leave_one_out_))
     assert section.numbers["surprising_rows"][0] == worst + 1

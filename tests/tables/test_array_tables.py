@@ -82,6 +82,7 @@ def test_missing_numbers_and_targets_in_arrays(stored):
         ({"X": X, "y": NUMBERS + 1j}, "holds complex numbers"),
         ({"X": X, "y": X}, r"y in data.npz has shape \(12, 3\)"),
         ({"X": X[:0], "y": NUMBERS[:0]}, "has no value"),
+        ({"X": X, "y": NUMBERS * 1e200 + 1e150}, r"12 beyond 1e\+100 cannot be used: rescale them"),
         ({"X": np.zeros((12, 2, 2, 2, 2)), "y": NUMBERS}, r"has shape \(12, 2, 2, 2, 2\)"),
         ({"X": np.zeros((12, 20_001), np.uint8), "y": NUMBERS}, "at most 20000"),
         ({"X": np.full((12, 2), np.nan), "y": NUMBERS}, "without any finite value"),

@@ -28,7 +28,11 @@ def critical(
     ],
     shape: Annotated[
         str | None,
-        typer.Option("--input", metavar="SITES,CHANNELS", help="Shape of one example: then signals are followed."),
+        typer.Option(
+            "--input",
+            metavar="SITES,CHANNELS",
+            help="Shape of one example: then signals are followed through a network.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,6 +41,10 @@ def critical(
     with in_a_sentence():
         found = load_network(what) if ":" in what else activation(what)
         if isinstance(found, AbstractActivation):
+            if sites is not None:
+                raise typer.BadParameter(
+                    "signals are followed through a network, not an activation.", param_hint="'--input'"
+                )
             facts = _of_activation(found)
             print_json(facts) if as_json else _print_activation(facts)
         else:

@@ -103,5 +103,5 @@ def _print(problem: Problem, found: dict[str, Any]) -> None:
     if half == math.inf:
         say(f"{what} {found['goal']:g} is not reached with any number of rows.")
         return
-    sure = "more than any number of rows" if safe == math.inf else f"{safe:.0f} rows"
-    say(f"{what} {found['goal']:g} takes about {half:.0f} rows; {sure} to reach it with probability 90 %.")
+    sure = "no number of rows reaches it" if safe == math.inf else f"{safe:.0f} rows reach it"
+    say(f"{what} {found['goal']:g} takes about {half:.0f} rows; {sure} with probability 90 %.")

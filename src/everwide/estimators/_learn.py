@@ -16,7 +16,7 @@ from ._reader import Field, KernelReader, padded
 from ._solution import AbstractSolution, Decomposed, Factored
 
 RIDGES = 10.0 ** np.arange(-9, 1.01, 0.5)
-_COMPARED_ROWS, _COMPARED_IMAGES = 1000, 300  # on which networks are compared
+_COMPARED_ROWS, _COMPARED_IMAGES = 1000, 500  # on which networks are compared
 _REFINED_ROWS = 5000  # up to which the ridge is chosen again on all rows
 _MANY = 200  # rows from which other families of networks and early stopping are tried: fewer tell luck from merit badly
 _NEIGHBOURS = 10.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])

@@ -28,7 +28,8 @@ def preset(name: str, input_shape: tuple[int, ...], outputs: int = 1) -> Abstrac
     if sites != 2:
         raise InputError(
             f"The network {name!r} reads images (height, width, channels), and an example has the shape "
-            f"{tuple(input_shape)}. Use 'mlp', or say which shape flat rows have: input_shape=(8, 8, 1)."
+            f"{tuple(input_shape)}. Use 'mlp', or pass images: arrays (n, height, width, channels), in an .npz "
+            "file too; estimators fold flat rows with input_shape=(8, 8, 1)."
         )
     return cnn(3, outputs=outputs) if name == "cnn" else resnet(2, outputs=outputs)
 

@@ -59,16 +59,16 @@ def _lost(kept: np.ndarray) -> tuple[str, ...]:
 
 def _numbers(column: pd.Series, what: str) -> Target:
     values = column.to_numpy(np.float64, na_value=np.nan)
-    kept = np.abs(values) <= _LARGEST
+    kept, far = np.abs(values) <= _LARGEST, int((np.abs(values) > _LARGEST).sum())
     values = values[kept]
-    _enough(values, what)
+    _enough(values, what, f" {far} beyond {_LARGEST:g} cannot be used: rescale them." if far else "")
     levels, codes = np.unique(values, return_inverse=True)
     whole = bool(np.all(levels == np.floor(levels)))
     if whole and len(levels) <= MOST_WHOLE_CLASSES and len(values) >= _ROWS_FOR_A_CLASS * len(levels):
         return _classes(codes, [f"{level:.0f}" for level in levels], kept, what)
     if len(levels) == 1:
         raise TableError(f"{what} holds only {levels[0]:g}: there is nothing to learn. Choose another column.")
-    return Target(values, kept, None, ())
+    return Target(values, kept, None, (f"Of these, {far} had numbers beyond {_LARGEST:g}.",) * (far > 0))
 
 
 def _texts(column: pd.Series, what: str) -> Target:
@@ -80,14 +80,14 @@ def _texts(column: pd.Series, what: str) -> Target:
     if len(texts.levels) > MOST_WHOLE_CLASSES and texts.share(known) >= ENOUGH_NUMBERS:
         found = _numbers(pd.Series(texts.spread(numbers)[:, 0]), what)
         lost = int((~known[texts.codes[kept]]).sum())
-        return found._replace(notes=(f"Of these, {lost} had texts among numbers.",) * (lost > 0))
+        return found._replace(notes=(*found.notes, *(f"Of these, {lost} had texts among numbers.",) * (lost > 0)))
     return _classes(texts.codes[kept], texts.levels, kept, what)
 
 
-def _enough(values: np.ndarray, what: str) -> None:
+def _enough(values: np.ndarray, what: str, why: str = "") -> None:
     if len(values) < 2:
         count = "no value" if not len(values) else "one value only"
-        raise TableError(f"{what} has {count}: expected two rows or more. Choose another column, or add rows.")
+        raise TableError(f"{what} has {count}: expected two rows or more.{why} Choose another column, or add rows.")
 
 
 def _classes(codes: np.ndarray, levels: list[str], kept: np.ndarray, what: str) -> Target:

@@ -98,7 +98,11 @@ def _own(score: Score, classes: bool, explained: float | None, rows: int) -> Fac
 
 def _versus(rival: str, ahead: Score, classes: bool) -> Fact:
     label = f"Against the best other ({rival})"
-    size = percent(abs(ahead.value)) if classes else f"{number(abs(ahead.value))} of squared error"
+    size = (
+        percent(abs(ahead.value))
+        if classes
+        else f"{number(abs(ahead.value))} of squared error, in units of the target squared"
+    )
     if ahead.low > 0:
         return Fact(label, f"better by {size}", "More than chance explains, row by row: use the network.")
     if ahead.high < 0:

@@ -1,17 +1,16 @@
 """Whether the network knows what it does not know."""
 
 import numpy as np
-from scipy.special import ndtri
 
 from .._words import count, number, percent
 from ._problem import Problem
 from ._section import Fact, Grid, Section
-from ._validation import LEVELS, Validation, hurried
+from ._validation import LEVELS, SHOWN_LEVEL, Validation, hurried
 
 KEY, TITLE = "calibration", "Whether it knows when it is wrong"
 QUESTION = "When it says that it is 90\u202f% sure, is it right nine times out of ten?"
 _BINS = 10
-_PROCESS, _ITSELF = "The network as a Gaussian process", "The trained network, calibrated on its training rows"
+_PROCESS, _ITSELF = "A Gaussian process of such networks", "The trained network, calibrated on its training rows"
 _GOOD, _FAIR = 0.03, 0.08
 
 
@@ -85,7 +84,7 @@ def _of_numbers(found: Validation) -> Section:
     std = np.maximum(found.std, np.finfo(np.float64).tiny)
     scores = (found.truth - found.mean) / std
     covered = found.inside.mean(0)
-    at_90 = float(covered[LEVELS.index(0.9)])
+    at_90 = float(covered[LEVELS.index(SHOWN_LEVEL)])
     density = -0.5 * np.log(2 * np.pi * std**2) - 0.5 * scores**2
     numbers = {
         "rows": len(scores),
@@ -94,13 +93,14 @@ def _of_numbers(found: Validation) -> Section:
         "coverage_of_90_percent_intervals": at_90,
         "log_likelihood": float(np.mean(density)),
         "mean_std": float(np.mean(found.std)),
+        "median_half_width_of_90_percent_intervals": float(np.median(found.half_width)),
         "spread_of_scores": float(np.std(scores)),
     }
     facts = (
         Fact("Coverage of 90\u202f% intervals", percent(at_90), _covers(at_90)),
         Fact(
             "Usual width of an interval",
-            f"\u00b1 {number(float(ndtri(0.95) * np.median(found.std)))}",
+            f"\u00b1 {number(float(np.median(found.half_width)))}",
             "In units of the target, for 90\u202f%; half of the rows have a narrower one. Is that narrow enough?",
         ),
         Fact(

@@ -55,7 +55,8 @@ def data(table: Table) -> Section:
     if image and len(constant):
         notes.append(f"{several(len(constant), 'pixel is', 'pixels are')} the same in all images; that does no harm.")
     if not warnings:
-        notes.append("No repeated rows, no constant columns, no column that gives the target away: nothing to warn of.")
+        columns = "" if image else "no constant columns, "
+        notes.append(f"No repeated rows, {columns}no column that gives the target away: nothing to warn of.")
     return Section(KEY, TITLE, QUESTION, numbers, facts, tuple(warnings), tuple(notes), grids)
 
 

@@ -34,16 +34,23 @@ def rows(problem: Problem) -> Section:
         Fact(
             "Largest influence",
             number(float(moved[strongest[0]])),
-            "How far the outputs at held-out rows move, in root mean square, when that one row is removed. "
+            "How far the outputs at held-out rows move, in root mean square, when that one row is removed; in "
+            f"{_unit(problem)}. "
             + ("Check these rows twice: much hangs on them." if share > 0.5 else "No single row rules the result."),
         ),
     )
     grids = (doubt_grid, _influential(problem, strongest, moved))
-    notes = (
-        f"Of {count(len(problem.rows))} rows, drawn at random. Rows are counted from 1, as the table was read, without "
-        "the line of names.",
-    )
+    notes = (f"Of {_which(problem)}. Rows are counted from 1, as the table was read, without the line of names.",)
     return Section(KEY, TITLE, QUESTION, numbers, facts, notes=notes, grids=grids)
+
+
+def _unit(problem: Problem) -> str:
+    return "units of an indicator, 0 or 1" if problem.classes else "standard deviations of the target"
+
+
+def _which(problem: Problem) -> str:
+    shown, there = len(problem.rows), len(problem.table.x)
+    return f"all {count(there)} rows" if shown == there else f"{count(shown)} rows, drawn at random from {count(there)}"
 
 
 def influence(

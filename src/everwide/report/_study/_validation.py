@@ -22,7 +22,8 @@ from ...engine import InputError
 from ...estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor
 from ._problem import QUICK, Problem, known_target
 
-LEVELS = (0.5, 0.8, 0.9, 0.95)
+SHOWN_LEVEL = 0.9
+LEVELS = (0.5, 0.8, SHOWN_LEVEL, 0.95)
 NETWORK = "infinitely wide network"
 _QUICK_ROUNDS = 30  # of boosting, where a table has so few rows
 
@@ -35,7 +36,7 @@ class Validation:
     - `predicted`: by model; classes (codes) or numbers.
     - `probability`: `(rows, classes)` of the Gaussian process of the same network, or of itself; or `(rows, 0)`.
     - `mean`, `std`: of the Gaussian process, for numbers; otherwise empty. `inside`: `(rows, levels)`, whether the
-      interval of each of `LEVELS` held the target.
+      interval of each of `LEVELS` held the target; `half_width`: of that of 90 %.
     """
 
     rows: Int[np.ndarray, " n"]
@@ -47,6 +48,7 @@ class Validation:
     mean: Float[np.ndarray, " m"]
     std: Float[np.ndarray, " m"]
     inside: Bool[np.ndarray, "m levels"]
+    half_width: Float[np.ndarray, " m"]
 
 
 def cross_validated(problem: Problem) -> Validation:
@@ -57,7 +59,7 @@ def cross_validated(problem: Problem) -> Validation:
     classes = problem.classes is not None
     predicted = {name: np.zeros(len(y), y.dtype) for name in (NETWORK, *_rivals(problem))}
     probability = np.zeros((len(y), len(problem.classes or ())))
-    mean, std = (np.zeros(0 if classes else len(y)) for _ in range(2))
+    mean, std, half_width = (np.zeros(0 if classes else len(y)) for _ in range(3))
     inside = np.zeros((len(mean), len(LEVELS)), bool)
     for train, test in _folds(y, folds, problem.seed, classes):
         trained, process = _network(problem, x[train], y[train])
@@ -70,9 +72,10 @@ def cross_validated(problem: Problem) -> Validation:
             for place, level in enumerate(LEVELS):
                 low, high = process.predict_interval(x[test], level)
                 inside[test, place] = (low <= y[test]) & (y[test] <= high)
+                half_width[test] = (high - low) / 2 if level == SHOWN_LEVEL else half_width[test]
         for name, make in _rivals(problem).items():
             predicted[name][test] = make().fit(flat[train], y[train]).predict(flat[test])
-    return Validation(rows, y, folds, dropped, predicted, probability, mean, std, inside)
+    return Validation(rows, y, folds, dropped, predicted, probability, mean, std, inside, half_width)
 
 
 class _Fitted(NamedTuple):
@@ -81,12 +84,14 @@ class _Fitted(NamedTuple):
 
 
 def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> _Fitted:
-    """The network, chosen on these rows; and as a Gaussian process, or in a hurry itself, for probabilities."""
+    """The network, chosen on these rows; and a Gaussian process, or in a hurry itself, for probabilities."""
     trained = problem.new(WideClassifier if problem.classes else WideRegressor).fit(x, y)
     if hurried(problem):
         return _Fitted(trained, trained)
     process = WideGPClassifier if problem.classes else WideGPRegressor
-    return _Fitted(trained, problem.new(process, trained.network_).fit(x, y))
+    # What is chosen for flat rows reads them twice, a network that is given once: the process must be chosen as well.
+    network = None if x.ndim == 2 and problem.asked == "auto" else trained.network_
+    return _Fitted(trained, problem.new(process, network).fit(x, y))
 
 
 def hurried(problem: Problem) -> bool:
