@@ -9,7 +9,18 @@ import scipy.stats
 
 import everwide as ew
 from everwide.report import Section
-from everwide.report._study import _agreement, _calibration, _data, _modes, _needs, _phase, _rows, _training
+from everwide.report._study import (
+    _agreement,
+    _architecture,
+    _calibration,
+    _data,
+    _modes,
+    _needs,
+    _phase,
+    _rows,
+    _training,
+    _validation,
+)
 from everwide.report._study._accuracy import _wilson, accuracy
 from everwide.report._study._run import _part
 from everwide.report._study._validation import LEVELS, NETWORK, Validation, cross_validated
@@ -199,6 +210,34 @@ def test_cross_validation_predicts_every_row_once_from_others(numbers):
     section = _rows.rows(numbers)
     worst = np.argmax(np.abs(numbers.labels - numbers.estimator.leave_one_out_))
     assert section.numbers["surprising_rows"][0] == worst + 1
+
+
+class Recorded:
+    """An estimator that keeps what it was given."""
+
+    network_ = "the network that was chosen"
+
+    def __init__(self, architecture, **options):
+        self.architecture = architecture
+
+    def fit(self, x, y):
+        return self
+
+
+def test_uncertainty_is_that_of_a_process_which_is_chosen_where_the_network_is(numbers, monkeypatch):
+    monkeypatch.setattr(_validation, "WideRegressor", Recorded)
+    monkeypatch.setattr(_validation, "WideGPRegressor", Recorded)
+    asked = lambda problem, x: _validation._network(problem, x, numbers.labels).unsure.architecture
+    auto, flat = replace(numbers, asked="auto"), numbers.table.x
+    assert asked(auto, flat) == "auto"  # a network that is given would be shown the columns once
+    assert asked(auto, flat.reshape(-1, 1, 2, 1)) == Recorded.network_
+    assert asked(numbers, flat) == Recorded.network_
+
+
+def test_columns_that_are_shown_twice_are_explained(numbers):
+    assert _architecture._shown(numbers) == ()
+    auto = replace(numbers, asked="auto", x=np.zeros((90, 8)))
+    assert "every one of the 2 columns twice, scaled and by its ranks, and 4 zeros" in _architecture._shown(auto)[0]
 
 
 REFUSED = [

@@ -25,7 +25,7 @@ ACTIVATIONS = (
 def network(target: str, shape: tuple[int, ...]) -> AbstractLayer:
     """A preset for examples of that shape, or a network in a file."""
     if target in PRESETS:
-        from ..estimators._presets import preset
+        from ..estimators import preset
 
         return preset(target, shape)
     if ":" not in target and not target.endswith(".py"):

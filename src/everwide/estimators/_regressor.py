@@ -18,7 +18,8 @@ class WideRegressor(AbstractWideRegression):
 
     Nothing needs to be tuned: `architecture="auto"` compares depths, activations, numbers of frozen layers, ridges and
     stopping times by how well they predict each training row from all others, in closed form. Inputs and targets are
-    scaled inside.
+    scaled inside. A network that is chosen for flat rows is shown them twice, scaled and by their ranks; one that is
+    given, and images, are not.
 
     - `architecture`: "auto", "mlp", "cnn", "resnet", or a network of everwide.
     - `ridge`: in units of the mean of the kernel's diagonal. `time`: when training stops, in units of its inverse;
@@ -26,7 +27,7 @@ class WideRegressor(AbstractWideRegression):
     - `input_shape`: of one example, such as `(8, 8, 1)`, where rows are flattened images. Arrays `(n, h, w, c)` are
       images as they are.
     - `max_rows`: learn from a random part of the rows. `random_state`: which; and on which networks are compared,
-      beyond 1000 rows.
+      beyond 1000 rows (500 images).
     - `verbose`: print the choice.
 
     After `fit`: `choice_`, `network_`, `leave_one_out_` (each training row, predicted from all others), `dual_coef_`.

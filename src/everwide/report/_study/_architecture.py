@@ -33,7 +33,7 @@ def architecture(problem: Problem) -> Section:
         ),
     )
     numbers = {"choice": choice.to_dict(), "plan": steps, "network": _printed(problem)}
-    return Section(KEY, TITLE, QUESTION, numbers, facts, grids=(_plan_table(steps),))
+    return Section(KEY, TITLE, QUESTION, numbers, facts, notes=_shown(problem), grids=(_plan_table(steps),))
 
 
 _LONG = 1e6  # times of training, over the kernel's mean diagonal, that are as good as endless
@@ -47,6 +47,15 @@ def _why(problem: Problem) -> str:
         f"The best of {count(problem.estimator.choice_.tried)} that were tried, by the error of every row learned from "
         "all others. Pass your own to compare."
     )
+
+
+def _shown(problem: Problem) -> tuple[str, ...]:
+    """Why the first layer reads more numbers than there are columns."""
+    if problem.asked != "auto" or problem.table.x.ndim != 2:
+        return ()
+    columns, reads = problem.table.x.shape[1], problem.x.shape[1]
+    zeros = f", and {reads - 2 * columns} zeros, which change nothing" if reads > 2 * columns else ""
+    return (f"The network is shown every one of the {count(columns)} columns twice, scaled and by its ranks{zeros}.",)
 
 
 def _held_back(problem: Problem) -> Fact:

@@ -64,8 +64,8 @@ def needs(problem: Problem) -> Section:
     }
     facts = (_now(at), _twice(at), _halved(needed[0], rows, found.trusted_to))
     notes = (
-        f"From a pilot of {count(found.rows)} rows; trusted to {count(found.trusted_to)}. The band holds the truth "
-        "with 90\u202f% probability.",
+        f"From a pilot of {count(found.rows)} rows; trusted to {count(found.trusted_to)}. The band should hold the "
+        "truth with 90\u202f% probability; where targets are noisy and rows few, more rows bring less than it says.",
     )
     grids = (_table(wanted, needed, found.trusted_to, classes, unit),)
     return Section(KEY, TITLE, QUESTION, numbers, facts, notes=notes, grids=grids)
