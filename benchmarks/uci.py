@@ -5,6 +5,7 @@ from pathlib import Path
 
 import data
 import numpy as np
+import scipy.stats
 from contest import CLASSIFIERS, Lines, classification_line
 from table import machine, record, table
 
@@ -27,9 +28,7 @@ def summary(lines: Lines, models: list[str], names: list[str], published: bool) 
         found = data.uci_published()
         accuracy |= {shown: [float(found[name][key]) for name in names] for key, shown in PUBLISHED.items()}
     values = np.array(list(accuracy.values()))
-    ranks = np.array(
-        [[np.sum(column > one) + (np.sum(column == one) + 1) / 2 for one in column] for column in values.T]
-    )
+    ranks = scipy.stats.rankdata(-values, axis=0)
     rows = []
     for at, name in enumerate(accuracy):
         wins = np.sum(values[at] >= values.max(0))

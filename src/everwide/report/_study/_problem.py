@@ -38,7 +38,7 @@ class Limits:
 
 
 FULL = Limits(1000, 3000, 5, Compared(64, 3, 200))
-QUICK = Limits(400, 600, 3, Compared(32, 2, 64))
+QUICK = Limits(400, 480, 3, Compared(32, 2, 64))
 
 
 @dataclass(frozen=True, eq=False)

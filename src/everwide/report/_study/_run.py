@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ...engine import InputError, MemoryBudgetError
 from ...layers import AbstractLayer
@@ -79,7 +80,8 @@ def study(
     tell(0, total, "choosing a network")
     problem = prepared(table, net, limits, seed)
     tell(1, total, "cross-validation")
-    with ThreadPoolExecutor(1) as pool:  # a finite network compiles for long, on one core: beside the others
+    # A finite network compiles for long, on one core: beside the others. Small matrices gain nothing from two.
+    with threadpool_limits(1 if quick else None), ThreadPoolExecutor(1) as pool:
         agreement = pool.submit(_part, _agreement, _agreement.agreement, problem)
         validation, fault = _attempt(cross_validated, problem)
         for done, (module, make) in enumerate(_PARTS, start=2):

@@ -25,7 +25,7 @@ from ._problem import QUICK, Problem, known_target
 SHOWN_LEVEL = 0.9
 LEVELS = (0.5, 0.8, SHOWN_LEVEL, 0.95)
 NETWORK = "infinitely wide network"
-_QUICK_ROUNDS = 30  # of boosting, where a table has so few rows
+_QUICK_ROUNDS = 15  # of boosting, where a table has so few rows
 
 
 @dataclass(frozen=True, eq=False)
