@@ -1,8 +1,10 @@
-"""PyTorch modules that use their parameters in many ways, and data for them. Import after `importorskip("torch")`."""
+"""PyTorch modules that use their parameters in many ways, and data for them."""
 
 import numpy as np
-import torch
-from torch import nn
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is large: make test-torch installs it")
+nn = torch.nn
 
 
 class Residual(nn.Module):

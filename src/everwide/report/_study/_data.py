@@ -1,5 +1,7 @@
 """The data: what is in the table, and what to look at before trusting any number below."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ...tables import Table
@@ -50,14 +52,18 @@ def data(table: Table) -> Section:
         target,
     )
     grids = (_class_table(table, y),) if table.classes else ()
-    notes = list(table.notes)
+    notes = (*table.notes, *_notes(table, len(constant), bool(warnings)))
+    return Section(KEY, TITLE, QUESTION, numbers, facts, tuple(warnings), notes, grids)
+
+
+def _notes(table: Table, constant: int, warned: bool) -> Iterator[str]:
+    """What is no reason to worry."""
     image = table.sites is not None or table.x.ndim > 2
-    if image and len(constant):
-        notes.append(f"{several(len(constant), 'pixel is', 'pixels are')} the same in all images; that does no harm.")
-    if not warnings:
+    if image and constant:
+        yield f"{several(constant, 'pixel is', 'pixels are')} the same in all images; that does no harm."
+    if not warned:
         columns = "" if image else "no constant columns, "
-        notes.append(f"No repeated rows, {columns}no column that gives the target away: nothing to warn of.")
-    return Section(KEY, TITLE, QUESTION, numbers, facts, tuple(warnings), tuple(notes), grids)
+        yield f"No repeated rows, {columns}no column that gives the target away: nothing to warn of."
 
 
 def _target(table: Table, y: np.ndarray) -> tuple[Fact, dict, list[str]]:

@@ -70,8 +70,12 @@ def study(
     A part that cannot be computed for this table says why in one sentence, and the others go on.
 
     >>> from everwide.report import study
-    >>> study.__kwdefaults__["quick"]
-    False
+    >>> from everwide.tables import digits_table
+    >>> found = study(digits_table(), quick=True)  # doctest: +SKIP
+    >>> study(digits_table().take([0]))
+    Traceback (most recent call last):
+        ...
+    everwide.engine._inputs.InputError: digits of scikit-learn has 1 rows: a report needs at least two...
     """
     if table.rows < 2:
         raise InputError(f"{table.source} has {table.rows} rows: a report needs at least two, and better a hundred.")
