@@ -291,13 +291,18 @@ def test_it_is_data():
 def test_bytes_are_counted_before_they_are_spent(name, n1, n2):
     kernel = kernel_of(name)
     fast, x1, x2 = compiled(kernel), batch(kernel, n1), batch(kernel, n2, seed=1)
-    fast.block(x1, x2)
-    tracemalloc.start()
-    fast.block(x1, x2)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak = min(_peak(fast, x1, x2) for _ in range(4))  # the first runs compile, and fill caches of numba
     claimed = fast.tile_bytes(n1, n2, np.dtype(DTYPE).itemsize)
     assert 0.2 * claimed < peak < claimed + 100_000  # of objects that are not arrays
+
+
+def _peak(fast, x1, x2) -> int:
+    tracemalloc.start()
+    try:
+        fast.block(x1, x2)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_tile_shrinks_as_pairs_grow_dear():
