@@ -1,5 +1,8 @@
 """Functions of a kernel matrix: what has been learned, mode by mode."""
 
+from ._determinantal import diverse_rows as diverse_rows
+from ._determinantal import diverse_sample as diverse_sample
+from ._determinantal import inclusion_probabilities as inclusion_probabilities
 from ._filters import AbstractFilter as AbstractFilter
 from ._filters import Normalization as Normalization
 from ._named import gradient_descent as gradient_descent
