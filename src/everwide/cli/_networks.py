@@ -8,7 +8,6 @@ import typer
 from .. import activations
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
-from ..signal import ArchitectureError, Signal
 from ..tables import Table
 from ._files import load_network, usage
 
@@ -39,19 +38,13 @@ def network(target: str, shape: tuple[int, ...]) -> AbstractLayer:
 
 def network_and_rows(target: str, table: Table) -> tuple[AbstractLayer, np.ndarray]:
     """The network, and the examples in the shape that it reads: flat rows become images where they must."""
+    from ..estimators._presets import shape_read
+
     flat = tuple(table.x.shape[1:])
-    shape = flat if target == "mlp" else table.shape
+    shape = flat if target == "mlp" else tuple(table.shape)
     net = network(target, shape)
-    if target in PRESETS:
-        return net, table.x.reshape(table.rows, *shape)
-    try:
-        net.describe(Signal(flat))
-    except ArchitectureError:
-        if table.shape == flat:
-            raise
-        net.describe(Signal(table.shape))
-        return net, table.x.reshape(table.rows, *table.shape)
-    return net, table.x
+    shape = shape if target in PRESETS else shape_read(net, flat, shape)
+    return net, table.x.reshape(table.rows, *shape)
 
 
 def activation(name: str) -> AbstractActivation:

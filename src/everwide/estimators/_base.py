@@ -5,7 +5,7 @@ import math
 import numbers
 import sys
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -24,15 +24,6 @@ from ._solution import Decomposed, Factored
 
 _MOST_ROWS = 20_000
 _FARTHEST = 1e17  # squares of scaled inputs stay finite, in float32 too
-
-
-class Checked(NamedTuple):
-    """Rows to learn from: inputs in the user's units and shape, scaled targets, weights, of which some are copies."""
-
-    x: Float[np.ndarray, "n *shape"]
-    y: Float[np.ndarray, "n k"]
-    weights: Float[np.ndarray, " n"]
-    copies: Float[np.ndarray, " n"]
 
 
 class AbstractWide(BaseEstimator, abc.ABC):
@@ -135,34 +126,33 @@ class AbstractWide(BaseEstimator, abc.ABC):
 
     def _kept(self, weights: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
         """The rows to learn from: those with weight, and of these a random part where there are too many."""
-        kept = np.flatnonzero(weights)
-        most = len(kept) if self.max_rows is None else self._most()
-        if min(most, len(kept)) > _MOST_ROWS:
+        kept, most = np.flatnonzero(weights), self._most()
+        rows = len(kept) if most is None else min(most, len(kept))
+        if rows > _MOST_ROWS:
             raise ValueError(
-                f"{min(most, len(kept))} rows: exact training takes up to {_MOST_ROWS}. Pass max_rows={_MOST_ROWS} to "
-                "learn from a random part of them; approximate training on all rows is planned for a later version."
+                f"{rows} rows: exact training takes up to {_MOST_ROWS}. Pass max_rows={_MOST_ROWS} to learn from a "
+                "random part of them; approximate training on all rows is planned for a later version."
             )
-        if len(kept) <= most:
+        if rows == len(kept):
             return kept
         order = np.random.default_rng(self._seed()).permutation(kept)
-        return np.sort(_spread(order, groups)[:most])
+        return np.sort(_spread(order, groups)[:rows])
 
-    def _most(self) -> int:
-        """The most rows to learn from."""
+    def _most(self) -> int | None:
+        """The most rows that the user wants to learn from."""
         most = self.max_rows
         if most is None:
-            return _MOST_ROWS
+            return None
         if isinstance(most, bool) or not isinstance(most, numbers.Integral) or most < 2:
             raise ValueError(f"max_rows={most!r}: expected None or a whole number of at least 2.")
         return int(most)
 
-    def _learn(self, rows: Checked, goal: Goal) -> Learned:
+    def _learn(self, rows: Task, goal: Goal) -> Learned:
         self._shape = rows.x.shape[1:]
         self._given = self._given_network()
         views = TwoViews if self._given is None and rows.x.ndim == 2 else InputScaling
         self._scaling = views.of(rows.x, rows.copies)
-        task = Task(self._scaling(rows.x), *rows[1:])
-        learned = learn(task, self._given, goal, self._seed())
+        learned = learn(rows._replace(x=self._scaling(rows.x)), self._given, goal, self._seed())
         if self.verbose:
             sys.stdout.write(f"{learned.choice}\n")
         return learned
@@ -171,9 +161,9 @@ class AbstractWide(BaseEstimator, abc.ABC):
         self._learned = learned
         self.dual_coef_ = learned.solution.coefficients()
 
-    def _grown(self, rows: Checked) -> Learned:
+    def _grown(self, rows: Task) -> Learned:
         """With new rows, for the same network and ridge: only what is new is computed."""
-        learned, old, most = self._learned, self._learned.solution, min(self._most(), _MOST_ROWS)
+        learned, old, most = self._learned, self._learned.solution, min(self._most() or _MOST_ROWS, _MOST_ROWS)
         if np.isfinite(learned.choice.time):
             raise ValueError(
                 f"partial_fit: training that stops at the time {learned.choice.time:.3g} starts anew with new rows. "
@@ -188,7 +178,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         if isinstance(old, Decomposed):
             old = Factored.of(reader.among(task.x, dtype), task.y, task.weights, task.copies, old.ridge)
         assert isinstance(old, Factored)
-        new = Task(self._shown(rows.x), *rows[1:])
+        new = rows._replace(x=self._shown(rows.x))
         solution = old.extended(reader.cross(new.x, task.x, dtype), reader.among(new.x, dtype), *new[1:])
         whole = Task(*(np.concatenate(parts) for parts in zip(task, new, strict=True)))
         choice = replace(learned.choice, rows=len(whole.x), jitter=solution.jitter)

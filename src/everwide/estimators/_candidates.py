@@ -21,7 +21,7 @@ _CONVOLUTIONS = (2, 4, 7)
 
 
 class Candidate(NamedTuple):
-    """A network, and in words what it is. The first of a family is preferred until another is clearly better."""
+    """A network, and in words what it is. The first family is preferred until another one is clearly better."""
 
     network: AbstractLayer
     field: Field
@@ -60,7 +60,7 @@ def image_candidates(x: Float[np.ndarray, "n h w c"], field: Field) -> Kernels:
     nets = [(cnn(depth), f"{depth} convolutions of 3 x 3, flattened, Relu", depth) for depth in _CONVOLUTIONS]
     nets.append((mlp(3, flatten=True), "dense network, 3 hidden layers, Relu", 3))
     for net, description, depth in nets:
-        found = KernelReader(net, field, rounds=False).among(x, np.float32)
+        found = KernelReader(net, field, rounds=False).among(x)
         yield Candidate(net, field, description, depth, "Relu", 0, 0), found
 
 

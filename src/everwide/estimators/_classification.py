@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from ._base import AbstractWide, Checked
+from ._base import AbstractWide
 from ._calibration import Temperature
 from ._classes import Classes, class_weights, encoded
-from ._learn import Learned
+from ._learn import Learned, Task
 
 
 class AbstractWideClassification(ClassifierMixin, AbstractWide):
@@ -35,8 +35,8 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
         check_is_fitted(self)
         return self._learned.solution.left_out() + self._classes.share
 
-    def _first_rows(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> Checked:
-        """Checked, with names and shares of the classes kept."""
+    def _first_rows(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> Task:
+        """Task, with names and shares of the classes kept."""
         x, y = self._validated(X, y, ensure_min_samples=2)
         y = column_or_1d(y, warn=True)
         copies = self._weights(sample_weight, x)
@@ -44,7 +44,7 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
         self._codes, self.classes_ = encoded(y, kept, classes)
         weights = class_weights(self.class_weight, self._codes, self.classes_, copies[kept])
         self._classes = Classes.of(self._codes, self.classes_, weights)
-        return Checked(self._folded(x)[kept], self._classes.indicators(self._codes), weights, copies[kept])
+        return Task(self._folded(x)[kept], self._classes.indicators(self._codes), weights, copies[kept])
 
     def _grown_by(self, X: Any, y: Any, sample_weight: Any) -> Learned:
         """With new rows of the same classes, whose codes are kept once they are learned."""
@@ -53,14 +53,14 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
         self._codes = np.concatenate([self._codes, codes])
         return learned
 
-    def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Checked, Int[np.ndarray, " n"]]:
+    def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Task, Int[np.ndarray, " n"]]:
         x = self._folded(self._validated(X))
         codes = self._classes.codes(column_or_1d(y))
         check_consistent_length(x, codes)
         copies = self._weights(sample_weight, x)
         weights = class_weights(self.class_weight, codes, self.classes_, copies)
         kept = np.flatnonzero(weights)
-        return Checked(x[kept], self._classes.indicators(codes[kept]), weights[kept], copies[kept]), codes[kept]
+        return Task(x[kept], self._classes.indicators(codes[kept]), weights[kept], copies[kept]), codes[kept]
 
     def _check_growing(self) -> None:
         if isinstance(self.class_weight, str):

@@ -27,7 +27,10 @@ _BYTES, _BYTES_STOPPED = 28, 48
 
 
 class Task(NamedTuple):
-    """What is to be learned: scaled inputs, scaled targets, weights above 0, of which `copies` are repetitions."""
+    """What is to be learned: inputs, scaled targets, weights above 0, of which `copies` are repetitions.
+
+    Inputs are the user's, folded; then scaled; then as the network reads them.
+    """
 
     x: Float[np.ndarray, "n *shape"]
     y: Float[np.ndarray, "n k"]

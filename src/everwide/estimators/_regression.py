@@ -8,7 +8,8 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from ._base import AbstractWide, Checked
+from ._base import AbstractWide
+from ._learn import Task
 from ._scaling import TargetScaling
 
 
@@ -34,7 +35,7 @@ class AbstractWideRegression(RegressorMixin, AbstractWide):
         found = self._target.back(outputs)
         return found[:, 0] if self._flat else found
 
-    def _first_rows(self, X: Any, y: Any, sample_weight: Any) -> Checked:
+    def _first_rows(self, X: Any, y: Any, sample_weight: Any) -> Task:
         """Checked and scaled, with the scale kept."""
         x, y = self._validated(X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
         weights = self._weights(sample_weight, x)
@@ -42,9 +43,9 @@ class AbstractWideRegression(RegressorMixin, AbstractWide):
         kept = self._kept(weights)
         targets, weights = y.reshape(len(y), -1).astype(np.float64)[kept], weights[kept]
         self._target = TargetScaling.of(targets, weights)
-        return Checked(self._folded(x)[kept], self._target(targets), weights, weights)
+        return Task(self._folded(x)[kept], self._target(targets), weights, weights)
 
-    def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> Checked:
+    def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> Task:
         """In the scales of the first ones."""
         x = self._folded(self._validated(X))
         y = check_array(y, ensure_2d=False, dtype="numeric")
@@ -56,4 +57,4 @@ class AbstractWideRegression(RegressorMixin, AbstractWide):
             )
         weights = self._weights(sample_weight, x)
         kept = np.flatnonzero(weights)
-        return Checked(x[kept], self._target(targets[kept]), weights[kept], weights[kept])
+        return Task(x[kept], self._target(targets[kept]), weights[kept], weights[kept])
