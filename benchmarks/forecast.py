@@ -14,7 +14,7 @@ import scipy.linalg
 from table import machine, record, table
 
 import everwide as ew
-import everwide.theory as th
+import everwide.forecasting as fc
 
 PILOT, PILOTS = 500, 10
 SIZES = (2000, 5000, 10_000)
@@ -62,8 +62,8 @@ def lines(name: str, sizes: tuple[int, ...]) -> Iterator[Line]:
     for pilot in range(PILOTS):
         chosen = np.random.default_rng(pilot).permutation(len(rows.y))[:PILOT]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", th.ForecastWarning)
-            found = th.forecast(kernel[np.ix_(chosen, chosen)], None, rows.y[chosen], n=asked)
+            warnings.simplefilter("ignore", fc.ForecastWarning)
+            found = fc.forecast(kernel[np.ix_(chosen, chosen)], None, rows.y[chosen], n=asked)
         ridge = float(f"{found.ridge:.1e}")  # pilots that differ by a per cent or two share a measurement
         for at, n in enumerate(asked):
             if (n, ridge) not in known:

@@ -76,9 +76,9 @@ NETWORKS = {
     "a concatenation of open widths": (Serial(ew.Concat(Dense(), Dense(3))), (3,), "Concat weighs its branches"),
     "a repetition that changes its shape": (Serial(ew.Repeat(ew.AvgPool((2,)), 2)), (8, 3), "Repeat needs a layer"),
     "softmax with the square root": (Serial(ew.SelfAttention(scaling="sqrt")), (4, 3), "no known limit"),
-    "a matrix of another size": (Serial(ew.SiteMap(np.ones((2, 3)))), (4, 3), "needs 3 sites"),
-    "an index beyond the sites": (Serial(ew.Index(7)), (4, 3), r"Index\(7,\)"),
-    "an index of the channels": (Serial(ew.Index(0, 0)), (4, 3), "Channels cannot be indexed"),
+    "a matrix of another size": (Serial(ew.layers.SiteMap(np.ones((2, 3)))), (4, 3), "needs 3 sites"),
+    "an index beyond the sites": (Serial(ew.layers.Index(7)), (4, 3), r"Index\(7,\)"),
+    "an index of the channels": (Serial(ew.layers.Index(0, 0)), (4, 3), "Channels cannot be indexed"),
     "a drop rate of one": (Serial(Dense(), ew.Dropout(1.0)), (3,), r"Dropout\(rate=1.0\)"),
 }
 
@@ -87,8 +87,8 @@ CONSTRUCTORS = {
     "padding of another rank": (lambda: ew.Conv((3, 3), padding=((1, 1),)), "2 pairs"),
     "strides": (lambda: ew.Conv((3, 3), strides=(1, 0)), "2 positive integers"),
     "times": (lambda: ew.Repeat(Dense(), 0), "at least 1"),
-    "resize": (lambda: ew.Resize((3,), method="magic"), "method='magic'"),
-    "a cube": (lambda: ew.SiteMap(np.ones((2, 2, 2))), "matrix"),
+    "resize": (lambda: ew.layers.Resize((3,), method="magic"), "method='magic'"),
+    "a cube": (lambda: ew.layers.SiteMap(np.ones((2, 2, 2))), "matrix"),
 }
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import everwide as ew
+from everwide._engine import InputError
 from everwide.comparison import compare
-from everwide.engine import InputError
 from everwide.linearization import linearize
 from everwide.testing import Slope, exact_for
 

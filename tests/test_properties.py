@@ -57,7 +57,7 @@ ANYWHERE = {
     "residual": lambda draw: ew.Residual(hidden(draw)),
     "sum": lambda draw: ew.Sum(hidden(draw), hidden(draw)),
     "product": lambda draw: ew.Serial(ew.Product(ew.Identity(), hidden(draw)), affine(draw)),
-    "norm": lambda draw: ew.Serial(draw(st.sampled_from([ew.LayerNorm, ew.RmsNorm]))(), hidden(draw)),
+    "norm": lambda draw: ew.Serial(draw(st.sampled_from([ew.LayerNorm, ew.layers.RmsNorm]))(), hidden(draw)),
     "repeat": lambda draw: ew.Repeat(hidden(draw), draw(st.integers(1, 3))),
     "means meet": lambda draw: ew.Serial(
         ew.Sum(activation(draw), ew.Serial(affine(draw), activation(draw))), affine(draw)
@@ -65,7 +65,7 @@ ANYWHERE = {
 }
 ON_SITES = {
     "conv": lambda draw: ew.Serial(activation(draw), convolution(draw, ew.Conv)),
-    "local": lambda draw: ew.Serial(activation(draw), convolution(draw, ew.ConvLocal)),
+    "local": lambda draw: ew.Serial(activation(draw), convolution(draw, ew.layers.ConvLocal)),
     "pool": lambda draw: ew.Serial(activation(draw), ew.AvgPool((2,), strides=1, padding="SAME"), affine(draw)),
     "attention": lambda draw: ew.Residual(ew.SelfAttention(heads=24)),
 }
@@ -77,7 +77,7 @@ READS = {
     "pooled": ew.GlobalAvgPool,
     "flat": ew.Flatten,
     "all sites": ew.Identity,
-    "last site": lambda: ew.Index(-1),
+    "last site": lambda: ew.layers.Index(-1),
 }
 
 

@@ -27,7 +27,7 @@
 # | `stax.AvgPool((2, 2), strides=(2, 2))` | `ew.AvgPool((2, 2))`: strides are the window; there they are 1 |
 # | `stax.GlobalAvgPool`, `Flatten`, `LayerNorm` | the same names; `RmsNorm` too |
 # | `stax.Relu`, `Erf`, `Gelu`, `Sin`, `Rbf`, ... | the same names; `Tanh`, `Sigmoid`, `Silu`, `Elu`, `Mish`, ... too |
-# | `stax.ABRelu(a, b)` | `ew.TwoSlope(a, b)` |
+# | `stax.ABRelu(a, b)` | `ew.activations.TwoSlope(a, b)` |
 # | `stax.ElementwiseNumerical(fn, deg)` | `ew.Elementwise(fn, kinks=())`: the accuracy is found, not chosen |
 # | `FanOut(2), parallel(a, b), FanInSum()` | `ew.Sum(a, b)`; with `Identity` as one of them: `ew.Residual(b)` |
 # | `FanInProd`, `FanInConcat` | `ew.Product(a, b)`, `ew.Concat(a, b)` |
@@ -35,7 +35,7 @@
 # | `stax.Dropout(rate)`: `rate` is kept | `ew.Dropout(rate)`: `rate` is dropped |
 # | `stax.GlobalSelfAttention(...)` | `ew.SelfAttention(...)` |
 # | `stax.Aggregate`, `pattern=` | `ew.Aggregate()`, `ew.Inputs(x, graph=...)` |
-# | `stax.DotGeneral`, `ImageResize`, `Slice` | `ew.SiteMap`, `ew.Resize`, `ew.Index` |
+# | `stax.DotGeneral`, `ImageResize`, `Slice` | `ew.layers.SiteMap`, `ew.layers.Resize`, `ew.layers.Index` |
 # | `parameterization="standard"` of each layer | `parametrization="standard", width=512` of `gram` and `init` |
 # | `kernel_fn(x1, x2, "ntk")`, `"nngp"` | `ew.ntk(net, x1, x2)`, `ew.nngp(net, x1, x2)` |
 # | `kernel_fn(x1, x2, ("nngp", "ntk"))` | `ew.gram(net, x1, x2)`, with `.nngp` and `.ntk` |
@@ -48,10 +48,10 @@
 # | `nt.predict.max_learning_rate` | `everwide.training.max_learning_rate` |
 # | `nt.empirical_ntk_fn(f, vmap_axes=0)` | `ew.empirical_ntk(f, params, x1, x2, outputs="trace")` |
 # | `nt.empirical_ntk_fn(f, trace_axes=(), vmap_axes=0)` | `ew.empirical_ntk(f, params, x1, x2)` |
-# | `nt.empirical_nngp_fn(f)` | `f(x1) @ f(x2).T`; of an everwide network: `ew.gram(ew.Finite(...), x)` |
+# | `nt.empirical_nngp_fn(f)` | `f(x1) @ f(x2).T`; of an everwide network: `ew.gram(ew.empirical.Finite(...), x)` |
 # | `nt.empirical_ntk_vp_fn` | `everwide.empirical.ntk_operator(f, params, x)` |
 # | `nt.monte_carlo_kernel_fn` | `everwide.empirical.sample_kernel`, with standard errors |
-# | `nt.linearize`, `nt.taylor_expand` | `ew.linearize`, `ew.taylor`, of functions of one example |
+# | `nt.linearize`, `nt.taylor_expand` | `ew.linearize`, `ew.linearization.taylor`, of functions of one example |
 #
 # ## 1. An ensemble of trained networks
 #

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import everwide as ew
-import everwide.theory as th
+import everwide.forecasting as fc
 
 images, labels = load_digits(return_X_y=True)
 order = np.random.default_rng(0).permutation(len(labels))
@@ -19,7 +19,7 @@ x, y = images[order] / 16, labels[order]
 hidden = ew.Dense(w_std=2**0.5, b_std=0.1)
 net = ew.Serial(hidden, ew.Relu(), hidden, ew.Relu(), ew.Dense(10))
 
-found = th.forecast(net, x[:300], y[:300], n=[300, 600, 1200])
+found = fc.forecast(net, x[:300], y[:300], n=[300, 600, 1200])
 print(found)
 
 # %% [markdown]
@@ -76,7 +76,7 @@ assert 600 < found.samples_needed(0.995) < found.samples_needed(0.995, quantile=
 # All are forecast from the same pilot; `best` is the probability that one of them is ahead at the largest `n`.
 
 # %%
-first, second = th.compare_forecasts({"linear": ew.Dense(10), "ReLU": net}, x[:300], y[:300], n=[1200])
+first, second = fc.compare_forecasts({"linear": ew.Dense(10), "ReLU": net}, x[:300], y[:300], n=[1200])
 assert (first.name, second.name) == ("ReLU", "linear")
 assert first.best > 0.99
 

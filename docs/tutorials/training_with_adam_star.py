@@ -13,8 +13,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import everwide as ew
-import everwide.theory as th
 import everwide.training as tr
+from everwide.theory import rates
 
 images, labels = load_digits(return_X_y=True)
 order = np.random.default_rng(0).permutation(len(labels))
@@ -30,7 +30,7 @@ among, across = ew.ntk(net, x[:300]), ew.ntk(net, x[300:500], x[:300])
 # falls; below that of ADAM\* the first step does not overshoot. Both are for all rows at once: batches add noise.
 
 # %%
-rates = th.stable_rates(among, y=np.eye(10)[y[:300]], loss=tr.softmax_cross_entropy)
+rates = rates.stable_rates(among, y=np.eye(10)[y[:300]], loss=tr.softmax_cross_entropy)
 
 # %% [markdown]
 # ## Run

@@ -51,7 +51,7 @@ class Roll(ew.layers.AbstractLayer):
         roll = lambda a: jnp.roll(a, self.steps, 0)
 
         def both_sites(a, pairs):
-            axes = (0, k.rank) if pairs is ew.Pairs.ALL_SITES else (0,)
+            axes = (0, k.rank) if pairs is ew.signal.Pairs.ALL_SITES else (0,)
             return jnp.roll(a, (self.steps,) * len(axes), axes)
 
         return k.each(lambda c: c.map(both_sites)).means(roll).masks(roll)

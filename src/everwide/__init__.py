@@ -1,59 +1,27 @@
 """Neural networks of any width, infinity included: know what a network will learn before you train it."""
 
-from . import activations as activations
-from . import comparison as comparison
-from . import empirical as empirical
-from . import engine as engine
-from . import kernels as kernels
-from . import layers as layers
-from . import linearization as linearization
-from . import spectral as spectral
-from . import training as training
+import importlib as _importlib
+from types import ModuleType as _ModuleType
+
+from ._checks import InputError as InputError
+from ._engine import MemoryBudgetError as MemoryBudgetError
+from ._engine import Progress as Progress
 from ._gram import diagonal as diagonal
 from ._gram import gram as gram
 from ._gram import nngp as nngp
 from ._gram import ntk as ntk
-from .activations import Abs as Abs
-from .activations import Cos as Cos
 from .activations import Elementwise as Elementwise
-from .activations import Elu as Elu
 from .activations import Erf as Erf
-from .activations import Exp as Exp
-from .activations import ExpNormalized as ExpNormalized
-from .activations import Gabor as Gabor
-from .activations import Gaussian as Gaussian
 from .activations import Gelu as Gelu
-from .activations import HardTanh as HardTanh
-from .activations import Hermite as Hermite
 from .activations import LeakyRelu as LeakyRelu
-from .activations import Mish as Mish
-from .activations import Monomial as Monomial
-from .activations import PiecewiseLinear as PiecewiseLinear
-from .activations import Polynomial as Polynomial
-from .activations import Rbf as Rbf
-from .activations import RectifiedMonomial as RectifiedMonomial
 from .activations import Relu as Relu
-from .activations import Relu6 as Relu6
-from .activations import Selu as Selu
 from .activations import Sigmoid as Sigmoid
-from .activations import SigmoidLike as SigmoidLike
-from .activations import Sign as Sign
 from .activations import Silu as Silu
 from .activations import Sin as Sin
-from .activations import Softplus as Softplus
-from .activations import Step as Step
 from .activations import Tanh as Tanh
-from .activations import TwoSlope as TwoSlope
 from .comparison import compare as compare
-from .empirical import Finite as Finite
-from .empirical import Sampled as Sampled
 from .empirical import empirical_ntk as empirical_ntk
-from .engine import Gram as Gram
-from .engine import InputError as InputError
-from .engine import MemoryBudgetError as MemoryBudgetError
-from .engine import Progress as Progress
 from .kernel import Edges as Edges
-from .kernel import Example as Example
 from .kernel import Inputs as Inputs
 from .kernels import Infinite as Infinite
 from .kernels import explain as explain
@@ -61,31 +29,49 @@ from .layers import Aggregate as Aggregate
 from .layers import AvgPool as AvgPool
 from .layers import Concat as Concat
 from .layers import Conv as Conv
-from .layers import ConvLocal as ConvLocal
-from .layers import ConvTranspose as ConvTranspose
-from .layers import Crop as Crop
 from .layers import Dense as Dense
 from .layers import Dropout as Dropout
 from .layers import Flatten as Flatten
 from .layers import GlobalAvgPool as GlobalAvgPool
-from .layers import GlobalSumPool as GlobalSumPool
 from .layers import Identity as Identity
-from .layers import Index as Index
 from .layers import LayerNorm as LayerNorm
-from .layers import Position as Position
 from .layers import Product as Product
 from .layers import Repeat as Repeat
 from .layers import Residual as Residual
-from .layers import Resize as Resize
-from .layers import RmsNorm as RmsNorm
-from .layers import Scale as Scale
 from .layers import SelfAttention as SelfAttention
 from .layers import Serial as Serial
-from .layers import SiteMap as SiteMap
 from .layers import Sum as Sum
-from .layers import SumPool as SumPool
 from .linearization import linearize as linearize
-from .linearization import taylor as taylor
 from .signal import ArchitectureError as ArchitectureError
-from .signal import Pairs as Pairs
 from .signal import Parametrization as Parametrization
+
+# Rooms that a first program may not need: there as attributes, imported when they are asked for.
+_ROOMS = (
+    "activations",
+    "comparison",
+    "empirical",
+    "estimators",
+    "forecasting",
+    "kernel",
+    "kernels",
+    "layers",
+    "linearization",
+    "optim",
+    "report",
+    "signal",
+    "spectral",
+    "tables",
+    "testing",
+    "theory",
+    "training",
+)
+
+
+def __getattr__(name: str) -> _ModuleType:
+    if name in _ROOMS:
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOMS})

@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from .engine import AbstractBackend, Gram, InputError, Progress
-from .engine._gram import diagonal as exact_diagonal
-from .engine._gram import fill, fitted, plan_memory
-from .engine._inputs import Rows, as_rows, matching
-from .engine._tiles import Field, Size
+from ._checks import InputError
+from ._engine import AbstractBackend, Field, Gram, Progress, Rows, Size, as_rows, fill, fitted, matching, plan_memory
+from ._engine import diagonal as exact_diagonal
 from .kernel import AbstractKernelFunction
 from .kernels import Infinite, compiled
 from .layers import AbstractLayer

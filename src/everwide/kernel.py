@@ -59,7 +59,7 @@ class Example(eqx.Module):
     """One example on its way through a network of finite width.
 
     >>> import everwide as ew, jax.numpy as jnp
-    >>> shorter = ew.Example(jnp.ones((5, 3)), mask=jnp.arange(5) < 4)
+    >>> shorter = ew.kernel.Example(jnp.ones((5, 3)), mask=jnp.arange(5) < 4)
     """
 
     x: Float[Array, "*sites channels"]

@@ -57,7 +57,7 @@ class Pairs(enum.IntEnum):
     """Which pairs of sites (pixels, tokens, nodes) a covariance covers.
 
     >>> import everwide as ew
-    >>> kernel = ew.Infinite(ew.Conv((3,)), (8, 2), pairs=ew.Pairs.SAME_SITE)
+    >>> kernel = ew.Infinite(ew.Conv((3,)), (8, 2), pairs=ew.signal.Pairs.SAME_SITE)
     """
 
     NONE = 0

@@ -18,10 +18,10 @@ X64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 SMOOTH, KINKED = (1e-8, 1e-6) if X64 else (1e-5, 1e-5)
 NAMED = {
     "tanh": (ew.Tanh(), np.tanh, SMOOTH),
-    "softplus": (ew.Softplus(), lambda x: np.logaddexp(0, x), SMOOTH),
+    "softplus": (ew.activations.Softplus(), lambda x: np.logaddexp(0, x), SMOOTH),
     "silu": (ew.Silu(), lambda x: x / (1 + np.exp(-x)), SMOOTH),
-    "elu": (ew.Elu(), lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), KINKED),
-    "hard tanh": (ew.HardTanh(), lambda x: np.clip(x, -1, 1), KINKED),
+    "elu": (ew.activations.Elu(), lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), KINKED),
+    "hard tanh": (ew.activations.HardTanh(), lambda x: np.clip(x, -1, 1), KINKED),
 }
 
 RARE = {"silu", "elu"}

@@ -19,7 +19,7 @@ WIDTH = 5
 def brute_force(net, params, inputs: ew.Inputs) -> tuple[np.ndarray, np.ndarray]:
     """Both kernels `(n, n, places, places)` from outputs and their full Jacobian, entry by entry."""
     each = [jax.tree.map(lambda a, i=i: a[i], inputs) for i in range(len(inputs.x))]
-    run = lambda p: jnp.stack([net.apply(p, ew.Example(e.x, e.mask, e.graph)) for e in each])
+    run = lambda p: jnp.stack([net.apply(p, ew.kernel.Example(e.x, e.mask, e.graph)) for e in each])
     y, jacobian = quick_jit(lambda p: (run(p), jax.jacrev(run)(p) if jax.tree.leaves(p) else ()))(params)
     rows = [np.asarray(j).reshape(y.size, -1) for j in jax.tree.leaves(jacobian)]
     tangent = sum((r @ r.T for r in rows), np.zeros((y.size, y.size)))
@@ -54,7 +54,7 @@ def test_kernels_are_those_of_the_full_jacobian(name):
     @quick_jit
     def both(inputs):
         params = net.init(jr.key(0), shape, width=WIDTH, parametrization=law)
-        kernel, same = Finite(net, params, shape), Finite(net, params, shape, pairs=ew.Pairs.SAME_SITE)
+        kernel, same = Finite(net, params, shape), Finite(net, params, shape, pairs=ew.signal.Pairs.SAME_SITE)
         other = jax.tree.map(lambda a: a[:2], inputs)
         whole = kernel.block(inputs, inputs)
         return params, whole, kernel.block(inputs, other), kernel.diagonal(inputs), same.block(inputs, inputs)

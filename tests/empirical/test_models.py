@@ -94,7 +94,7 @@ def test_a_network_of_ours_with_masks():
     mask = jnp.arange(5) < jnp.array([[5], [3]])
     model = as_model(net, params)
     assert model.f == from_network(net, params).f
-    expected = jnp.stack([net.apply(params, ew.Example(a, m)) for a, m in zip(x, mask, strict=True)])
+    expected = jnp.stack([net.apply(params, ew.kernel.Example(a, m)) for a, m in zip(x, mask, strict=True)])
     assert same(jax.vmap(model.f, (None, 0))(model.params, ew.Inputs(x, mask)), expected)
     assert same(model.f(model.params, x[0]), net.apply(params, x[0]))
 

@@ -118,7 +118,7 @@ def test_sites_that_are_left_are_kept():
     net = ew.Serial(ew.Conv((2,)), ew.Relu(), ew.Conv((2,), width=2))
     x = np.random.default_rng(0).standard_normal((3, 4, 2)).astype(DTYPE)
     found = sample_kernel(net, x, key=KEY, width=4, max_draws=4)
-    same = sample_kernel(net, x, key=KEY, width=4, max_draws=4, pairs=ew.Pairs.SAME_SITE)
+    same = sample_kernel(net, x, key=KEY, width=4, max_draws=4, pairs=ew.signal.Pairs.SAME_SITE)
     draws = single_networks(net, x, 4, 4)["ntk"].mean(0)
     assert exact_for(DTYPE).excess(found.ntk, draws) < 1
     assert exact_for(DTYPE).excess(same.ntk, np.einsum("ijaa->ija", draws)) < 1

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import everwide as ew
-from everwide.engine._gram import fitted
-from everwide.engine._tiles import Size, _block, tiles
+from everwide._engine._gram import fitted
+from everwide._engine._tiles import Size, _block, tiles
 
 NET = ew.Serial(ew.Dense(w_std=1.4, b_std=0.1), ew.Relu(), ew.Dense(w_std=1.4, b_std=0.1), ew.Relu(), ew.Dense(1))
 CNN = ew.Serial(ew.Conv((3,), w_std=1.4, b_std=0.1), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
@@ -161,7 +161,7 @@ def test_sites_that_are_left_follow_the_examples():
 
 @pytest.mark.once
 @pytest.mark.parametrize("sites", [(4, 5), (3, 3), (4,)])
-@pytest.mark.parametrize("pairs", [ew.Pairs.SAME_SITE, ew.Pairs.ALL_SITES])
+@pytest.mark.parametrize("pairs", [ew.signal.Pairs.SAME_SITE, ew.signal.Pairs.ALL_SITES])
 def test_mirror_images_of_tiles_with_sites(sites, pairs):
     x = np.random.default_rng(0).normal(size=(3, *sites, 2))
     kernel = ew.Infinite(ew.Serial(ew.Conv((3,) * len(sites)), ew.Relu()), (*sites, 2), pairs=pairs)

@@ -47,7 +47,7 @@ def run(layer, state, standard, same):
         return affine(layer, state, standard)
     if isinstance(layer, AbstractTwoSlope):
         return activated(layer, state, same)
-    if isinstance(layer, ew.AvgPool | ew.SumPool):
+    if isinstance(layer, ew.AvgPool | ew.layers.SumPool):
         found = layer.pool.geometry(layer, state.sites)
         matrix = pooling(layer.pool, found)
         return replace(state.map(lambda k: matrix @ k @ matrix.T), sites=tuple(s.out for s in found))

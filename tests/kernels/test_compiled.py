@@ -50,7 +50,7 @@ NETWORKS = {
     "padding alone": [(3, 4, 2), conv(1, 1, b_std=None, padding=((3, 3), (2, 2)), strides=2), RELU, GAP, DENSE],
     "circular": [(4, 5, 2), around(3, 2), RELU, around(3, 3), RELU, GAP],
     "circular, wider than the input": [(2, 3, 2), around(5, 2), RELU, around(3, 7), RELU, GAP],
-    "circular, strides": [(4, 8, 2), around(3, 3, strides=2), RELU, around(5, 3), ew.Abs(), GAP],
+    "circular, strides": [(4, 8, 2), around(3, 3, strides=2), RELU, around(5, 3), ew.activations.Abs(), GAP],
     "circular, pools": [(4, 6, 2), around(3, 3), RELU, ew.AvgPool((2, 2)), around(3, 3), RELU, GAP],
     "circle, then edges": [
         (4, 5, 2),
@@ -58,12 +58,12 @@ NETWORKS = {
     ],
     "sequence": [(11, 2), conv(3), RELU, conv(4, strides=2), RELU, GAP, DENSE],
     "sequence, circular": [(6, 2), around(3), RELU, FLAT, DENSE],
-    "sum": [(3, 4, 3), conv(3, 3), RELU, ew.GlobalSumPool(), DENSE],
+    "sum": [(3, 4, 3), conv(3, 3), RELU, ew.layers.GlobalSumPool(), DENSE],
     "pool, flatten": [(6, 5, 2), conv(3, 3), RELU, ew.AvgPool((2, 2)), FLAT, DENSE],
-    "pool, pool": [(8, 5, 2), conv(2, 2), RELU, ew.AvgPool((2, 2)), ew.SumPool((2, 1)), GAP, DENSE],
+    "pool, pool": [(8, 5, 2), conv(2, 2), RELU, ew.AvgPool((2, 2)), ew.layers.SumPool((2, 1)), GAP, DENSE],
     "overlapping pools": [
         (5, 6, 2),
-        *(conv(3, 3), RELU, ew.SumPool((3, 2), strides=(1, 2), padding="SAME"), conv(2, 2), RELU, GAP, DENSE),
+        *(conv(3, 3), RELU, ew.layers.SumPool((3, 2), strides=(1, 2), padding="SAME"), conv(2, 2), RELU, GAP, DENSE),
     ],
     "edges of pools": [
         (8, 2),
@@ -72,18 +72,18 @@ NETWORKS = {
     "four segments": [
         (9, 7, 2),
         *(ew.AvgPool((2, 2), strides=1), conv(2, 2), RELU, ew.AvgPool((2, 2)), conv(2, 2), RELU),
-        *(ew.SumPool((2, 1)), conv(2, 1), RELU, FLAT, DENSE),
+        *(ew.layers.SumPool((2, 1)), conv(2, 1), RELU, FLAT, DENSE),
     ],
     "pool before the activation": [(4, 6, 2), conv(3, 3), ew.AvgPool((2, 2)), RELU, GAP, DENSE],
     "no activation": [(4, 5, 2), conv(3, 3), conv(2, 2), GAP, DENSE],
     "no layers": [(4, 5, 2), ew.Identity(), GAP],
-    "slopes": [(4, 5, 2), conv(3, 3), ew.LeakyRelu(0.2), conv(3, 3), ew.TwoSlope(-0.4, 1.3), GAP, DENSE],
+    "slopes": [(4, 5, 2), conv(3, 3), ew.LeakyRelu(0.2), conv(3, 3), ew.activations.TwoSlope(-0.4, 1.3), GAP, DENSE],
     "arrays": [(7, 2), ew.Conv((3,), w_std=jnp.asarray(1.5), width=2), ew.LeakyRelu(jnp.asarray(0.25)), GAP, DENSE],
     "dense at every site": [(4, 5, 2), conv(3, 3), RELU, ew.Dense(3, w_std=1.2, b_std=0.1), RELU, GAP, DENSE],
     "nested": [(4, 4, 2), ew.Serial(conv(3, 3), RELU), ew.Repeat(ew.Serial(conv(3, 3), RELU), 3), GAP, DENSE],
     "frozen": [(4, 5, 2), conv(3, 3, frozen=True), RELU, conv(3, 3), RELU, conv(2, 2, frozen=True), GAP],
     "no bias": [(4, 5, 2), conv(3, 3, b_std=None), RELU, conv(3, 3, b_std=None), RELU, GAP, DENSE],
-    "curved tail": [(4, 5, 2), conv(3, 3), RELU, GAP, ew.Dense(4), RELU, ew.Dense(4), ew.Abs(), DENSE],
+    "curved tail": [(4, 5, 2), conv(3, 3), RELU, GAP, ew.Dense(4), RELU, ew.Dense(4), ew.activations.Abs(), DENSE],
     "curved tail, flatten": [(4, 5, 2), conv(3, 3), RELU, FLAT, ew.Serial(ew.Dense(4), RELU), DENSE],
     "curved tail, pools": [
         (9, 2),
@@ -221,7 +221,7 @@ def refused():
     yield "another activation", ew.Serial(conv(3, 3), ew.Erf(), GAP), shape
     yield "branches", ew.Serial(conv(3, 3), ew.Residual(RELU, conv(3, 3)), GAP), shape
     yield "normalization", ew.Serial(*body, ew.LayerNorm(), GAP), shape
-    yield "transposed", ew.Serial(ew.ConvTranspose((3, 3)), RELU, GAP), shape
+    yield "transposed", ew.Serial(ew.layers.ConvTranspose((3, 3)), RELU, GAP), shape
     yield "a circle that is cut", ew.Serial(around(3, 3), RELU, conv(3, 3), RELU, GAP), shape
     yield "a circle that strides do not close", ew.Serial(around(3, 3, strides=2), RELU, GAP), shape
     yield "a tail that reads means", ew.Serial(*body, GAP, ew.Residual(ew.Dense(4))), shape

@@ -48,7 +48,7 @@ def test_a_repeated_finite_network_has_fresh_weights_each_time():
 
 def test_means_of_two_non_gaussian_branches_meet():
     """`E[(r + s)(r' + s')]` for independent ReLU and absolute-value features, by two-dimensional quadrature."""
-    net = ew.Sum(ew.Serial(ew.Dense(), ew.Relu()), ew.Serial(ew.Dense(), ew.Abs()))
+    net = ew.Sum(ew.Serial(ew.Dense(), ew.Relu()), ew.Serial(ew.Dense(), ew.activations.Abs()))
     k = ew.gram(net, X)
     nodes, weights = np.polynomial.hermite_e.hermegauss(200)
     weights = weights / weights.sum()

@@ -27,13 +27,18 @@ NETS = {
     "mlp": (mlp(), (3,)),
     "conv": (ew.Serial(ew.Conv((3,), **SCALES), ew.Relu(), ew.Flatten(), ew.Dense(2)), (5, 2)),
     "conv readout": (ew.Serial(ew.Conv((3,)), ew.Relu(), ew.Conv((2,), width=3, **SCALES), ew.GlobalAvgPool()), (5, 2)),
-    "conv local": (ew.Serial(ew.Dense(), ew.ConvLocal((2,), **SCALES), ew.Relu(), ew.ConvLocal((2,), width=1)), (4, 2)),
-    "conv transpose": (ew.Serial(ew.ConvTranspose((3,), strides=2, **SCALES), ew.Relu(), ew.Dense(1)), (3, 2)),
+    "conv local": (
+        ew.Serial(ew.Dense(), ew.layers.ConvLocal((2,), **SCALES), ew.Relu(), ew.layers.ConvLocal((2,), width=1)),
+        (4, 2),
+    ),
+    "conv transpose": (ew.Serial(ew.layers.ConvTranspose((3,), strides=2, **SCALES), ew.Relu(), ew.Dense(1)), (3, 2)),
     "attention": (
         ew.Serial(
             ew.SelfAttention(w_query_std=1.5, w_key_std=0.7, w_value_std=1.2, b_std=0.3, heads=4),
             ew.Relu(),
-            ew.SelfAttention(2, mechanism="relu", scaling="sqrt", w_query_std=1.5, position=ew.Position(w_std=0.6)),
+            ew.SelfAttention(
+                2, mechanism="relu", scaling="sqrt", w_query_std=1.5, position=ew.layers.Position(w_std=0.6)
+            ),
         ),
         (3, 2),
     ),

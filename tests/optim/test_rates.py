@@ -22,7 +22,9 @@ TRANSFORMER = ew.Serial(
     ew.Residual(ew.SelfAttention(w_query_std=1.5, w_key_std=0.7, w_value_std=1.2, b_std=0.3, heads=3)),
     ew.LayerNorm(),
     ew.Relu(),
-    ew.SelfAttention(mechanism="relu", scaling="sqrt", w_query_std=1.5, position=ew.Position(w_std=0.6), heads=2),
+    ew.SelfAttention(
+        mechanism="relu", scaling="sqrt", w_query_std=1.5, position=ew.layers.Position(w_std=0.6), heads=2
+    ),
     ew.GlobalAvgPool(),
     ew.Dense(2, **SCALES),
 )
@@ -33,7 +35,7 @@ NETS = {
             ew.Conv((3,), **SCALES),
             ew.Residual(ew.Relu(), ew.Conv((3,), **SCALES)),
             ew.Relu(),
-            ew.ConvLocal((2,), **SCALES),
+            ew.layers.ConvLocal((2,), **SCALES),
             ew.Flatten(),
             ew.Concat(ew.Dense(1, **SCALES), ew.Dense(1, frozen=True)),
         ),

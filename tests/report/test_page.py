@@ -121,7 +121,11 @@ def test_the_numbers_are_finite_json(classes, page):
 
 
 def test_plain_values():
-    given = {"a": np.array([1.0, np.inf]), "b": np.float64("nan"), "c": (np.int64(3), True, ew.theory.Kind.NONE)}
+    given = {
+        "a": np.array([1.0, np.inf]),
+        "b": np.float64("nan"),
+        "c": (np.int64(3), True, ew.theory.criticality.Kind.NONE),
+    }
     assert plain(given) == {"a": [1.0, None], "b": None, "c": [3, True, "none"]}
     with pytest.raises(TypeError, match="got object"):
         plain(object())

@@ -187,7 +187,7 @@ def test_phase_of_rectifiers_with_he_weights(numbers):
 
 def test_forecast_is_that_of_theory(numbers):
     found = _needs.needs(numbers).numbers
-    direct = ew.theory.forecast(numbers.kernel.ntk, None, numbers.y[:, 0], found["n"][:2], task="regression")
+    direct = fc.forecast(numbers.kernel.ntk, None, numbers.y[:, 0], found["n"][:2], task="regression")
     np.testing.assert_allclose(found["error"][:2], direct.error)
     goal = found["targets"][0] / np.std(numbers.labels)
     assert found["rows_needed"][0] >= len(numbers.labels)
@@ -256,7 +256,7 @@ def test_a_part_that_cannot_be_computed_says_why(numbers, what, said):
         "last": (
             _agreement,
             _agreement.agreement,
-            replace(numbers, net=ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(2), ew.Scale(2.0))),
+            replace(numbers, net=ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(2), ew.layers.Scale(2.0))),
         ),
     }
     images = replace(numbers, net=ew.Serial(ew.Flatten(), small_net()), x=np.zeros((90, 20, 20, 1)))

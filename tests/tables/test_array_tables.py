@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from everwide.engine import MemoryBudgetError
+from everwide._engine import MemoryBudgetError
 from everwide.tables import TableError, _arrays, digits_table, read_inputs, read_table
 
 pytestmark = pytest.mark.once

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import everwide.theory as th
-from everwide.engine import InputError
+from everwide._engine import InputError
 from everwide.linearization import lee_bounds
 from everwide.spectral import KernelError
+from everwide.theory import finite_width
 
 host = pytest.mark.once
 
@@ -44,7 +44,7 @@ class FrozenRun:
 @host
 def test_a_certified_run():
     run = FrozenRun(np.eye(2), np.array([0.2, -0.2]), width=3000, step=0.25, steps=120, seed=0)
-    found = th.certificate(run.kernel, loss=run.losses[0], width=3000)
+    found = finite_width.certificate(run.kernel, loss=run.losses[0], width=3000)
     assert found.holds
     assert found.movement < found.radius
     assert np.all(run.losses <= run.losses[0] * np.exp(-found.rate * run.times) * (1 + 1e-9))
@@ -60,7 +60,7 @@ def test_networks_converge_far_below_the_certified_width():
     x = RNG(1).normal(size=(6, 4))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     run = FrozenRun(x, RNG(2).normal(size=6), width=300, step=1.0, steps=400, seed=3)
-    found = th.certificate(run.kernel, loss=run.losses[0], width=300)
+    found = finite_width.certificate(run.kernel, loss=run.losses[0], width=300)
     assert not found.holds
     assert found.sufficient_width > 1e6
     assert run.losses[-1] < 0.2 * run.losses[0]
@@ -70,30 +70,32 @@ def test_networks_converge_far_below_the_certified_width():
 
 @host
 def test_kernels_whose_powers_leave_the_range_of_numbers():
-    faint = th.certificate(1e-90 * np.eye(2), loss=1.0, width=10)
+    faint = finite_width.certificate(1e-90 * np.eye(2), loss=1.0, width=10)
     assert (faint.holds, faint.sufficient_width) == (False, float("inf"))
     assert faint.movement == pytest.approx(4 * 2**0.5 * 1e90 / 10**0.5)
-    strong = th.certificate(1e90 * np.eye(2), loss=1.0, width=10)
+    strong = finite_width.certificate(1e90 * np.eye(2), loss=1.0, width=10)
     assert strong.holds
     assert strong.sufficient_width < 1e-300
-    done = th.certificate(1e-90 * np.eye(2), loss=0.0, width=10)
+    done = finite_width.certificate(1e-90 * np.eye(2), loss=0.0, width=10)
     assert (done.holds, done.movement, done.sufficient_width) == (True, 0.0, 0.0)
     for size in (1e-200, 1e200):
-        gap = th.lee_certificate(size * np.eye(2), width=100, rate=0.1, lipschitz=1.0, residual=size).taylor_gap
+        gap = finite_width.lee_certificate(
+            size * np.eye(2), width=100, rate=0.1, lipschitz=1.0, residual=size
+        ).taylor_gap
         assert gap == pytest.approx(0.9)
 
 
 @host
 def test_the_constants_of_the_certificate_close_the_circle():
     kernel, loss = np.diag([0.3, 0.5, 0.9]), 0.7
-    needed = th.certificate(kernel, loss=loss, width=10).sufficient_width
+    needed = finite_width.certificate(kernel, loss=loss, width=10).sufficient_width
     assert needed == pytest.approx(128 * 3**4 * loss / 0.3**4)
-    below, above = (th.certificate(kernel, loss=loss, width=int(needed) + i) for i in (0, 1))
+    below, above = (finite_width.certificate(kernel, loss=loss, width=int(needed) + i) for i in (0, 1))
     assert (below.holds, above.holds) == (False, True)
     assert above.movement == pytest.approx(above.radius, rel=1e-3)
     assert 2 * 3 * above.radius == pytest.approx(above.lambda_min / 2)  # what the kernel may lose
     # One row and a linear network, whose kernel stays: rows move by |r| / (K sqrt(n)), half of the bound.
-    linear = th.certificate([[1.0]], loss=0.5 * 0.3**2, width=100)
+    linear = finite_width.certificate([[1.0]], loss=0.5 * 0.3**2, width=100)
     assert linear.movement == pytest.approx(2 * 0.3 / 10)
 
 
@@ -145,7 +147,7 @@ def test_a_run_that_lee_et_al_certify():
     rate, width = 1.0, 1500
     run = StandardRun(np.eye(2), np.array([0.15, -0.2]), width, rate, steps=100, seed=5)
     # The Jacobian's own change for a unit step is about 1, far below 1 * sqrt(width): its size decides.
-    found = th.lee_certificate(run.kernel, width=width, rate=rate, lipschitz=1.0, residual=run.residuals[0])
+    found = finite_width.lee_certificate(run.kernel, width=width, rate=rate, lipschitz=1.0, residual=run.residuals[0])
     steps = np.arange(100)
     assert found.holds
     assert max(run.sizes) <= 1.0
@@ -161,7 +163,7 @@ def test_a_run_that_lee_et_al_certify():
 @host
 def test_lees_constants():
     kernel, k, r, eta = np.diag([0.4, 1.1]), 1.7, 2.3, 0.9
-    found = th.lee_certificate(kernel, width=1000, rate=eta, lipschitz=k, residual=r)
+    found = finite_width.lee_certificate(kernel, width=1000, rate=eta, lipschitz=k, residual=r)
     n = found.sufficient_width
     assert 1 - 2 / 3 * eta * 0.4 + 6 * eta * k**3 * r / (0.4 * n**0.5) == pytest.approx(1 - eta * 0.4 / 3)
     shares = 3 * eta * k**3 * r**2 / 0.4 * found.contraction ** np.arange(7) / 1000**0.5
@@ -169,9 +171,11 @@ def test_lees_constants():
     bounds = lee_bounds(width=1000, rate=eta, eigenvalue=0.4, lipschitz=k, residual=r)
     ours = (found.contraction, found.movement, found.kernel_change, found.sufficient_width)
     assert ours == pytest.approx([float(v) for v in bounds[:4]], rel=1e-5)
-    assert not th.lee_certificate(kernel, width=int(n) + 1, rate=1.4, lipschitz=k, residual=r).holds  # 2 / 1.5
-    assert th.lee_certificate(kernel, width=int(n) + 1, rate=1.3, lipschitz=k, residual=r).holds
-    tiny = th.lee_certificate(np.eye(2) * 1e-13, width=100, rate=1.0, lipschitz=k, residual=r)
+    assert not finite_width.lee_certificate(
+        kernel, width=int(n) + 1, rate=1.4, lipschitz=k, residual=r
+    ).holds  # 2 / 1.5
+    assert finite_width.lee_certificate(kernel, width=int(n) + 1, rate=1.3, lipschitz=k, residual=r).holds
+    tiny = finite_width.lee_certificate(np.eye(2) * 1e-13, width=100, rate=1.0, lipschitz=k, residual=r)
     assert np.isfinite(tiny.sufficient_width)  # 1e56, beyond float32
     assert "Not certified" in str(tiny)
 
@@ -201,7 +205,7 @@ def test_the_linearized_flow_stays_within_gronwalls_bound():
             w, a = w + update[: w.size].reshape(w.shape), a + update[w.size :]
             residual, linear = a @ np.tanh(w @ x.T) * scale - y, linear - rate * step * start @ linear
         moved, least = np.maximum.accumulate(change), np.linalg.eigvalsh(start)[0]
-        bound = th.gronwall_bound(times, kernel_change=moved, eigenvalue=least, rate=rate, residual=size)
+        bound = finite_width.gronwall_bound(times, kernel_change=moved, eigenvalue=least, rate=rate, residual=size)
         looser = rate * np.array(times) * moved * np.exp(rate * np.array(times) * (moved - least)) * size
         assert np.all(bound <= looser * (1 + 1e-12))
         worst = max(worst, np.max(np.array(gaps[1:]) / bound[1:]))
@@ -216,7 +220,7 @@ def test_gradient_descent_falls_at_the_rate_that_is_named():
     values, vectors = np.linalg.eigh(kernel)
     for normalization, divisor in (("sum", 1), ("mean", 5)):
         rate = 0.9 * divisor / values[-1]
-        found = th.convergence_rate(kernel, rate, normalization=normalization)
+        found = finite_width.convergence_rate(kernel, rate, normalization=normalization)
         assert (found.lambda_min, found.lambda_max) == pytest.approx((values[0], values[-1]))
         for start, tight in ((y, False), (vectors[:, 0], True)):
             r, losses = start, []
@@ -229,20 +233,22 @@ def test_gradient_descent_falls_at_the_rate_that_is_named():
             assert not tight or losses == pytest.approx(list(bound))
         steps = found.steps_to(0.01)
         assert found.contraction ** (2 * steps) <= 0.01 < found.contraction ** (2 * (steps - 1))
-    assert not th.convergence_rate(kernel, 2.1 / values[-1], normalization="sum").converges
+    assert not finite_width.convergence_rate(kernel, 2.1 / values[-1], normalization="sum").converges
 
 
 @host
 @pytest.mark.parametrize("delta", [0.9, 0.5, 0.05, 1e-6, 1e-12])
 def test_quantiles_of_laws_in_closed_form(delta):
-    equal = th.initial_residual_quantile(2.5 * np.eye(3), [1.0, -2.0, 0.5], delta)
+    equal = finite_width.initial_residual_quantile(2.5 * np.eye(3), [1.0, -2.0, 0.5], delta)
     law = scipy.stats.ncx2(3, 5.25 / 2.5)
     assert law.sf(equal.quantile**2 / 2.5) == pytest.approx(delta, rel=1e-7)
     a, b = 2.0, 0.3  # two pairs: sums of exponential variables
-    pairs = th.initial_residual_quantile(np.diag([a, b, a, b]), np.zeros(4), delta)
+    pairs = finite_width.initial_residual_quantile(np.diag([a, b, a, b]), np.zeros(4), delta)
     q = pairs.quantile**2
     assert (a * np.exp(-q / (2 * a)) - b * np.exp(-q / (2 * b))) / (a - b) == pytest.approx(delta, rel=1e-8)
-    outputs = th.initial_residual_quantile(np.diag([a, b]), np.zeros((2, 2)), delta)  # the same, as two outputs
+    outputs = finite_width.initial_residual_quantile(
+        np.diag([a, b]), np.zeros((2, 2)), delta
+    )  # the same, as two outputs
     assert outputs.quantile == pytest.approx(pairs.quantile, rel=1e-10)
     assert max(equal.quantile / equal.bound, pairs.quantile / pairs.bound) <= 1
 
@@ -250,10 +256,10 @@ def test_quantiles_of_laws_in_closed_form(delta):
 @host
 def test_directions_without_variance_only_shift_the_residual():
     targets = np.array([0.3, 2.0])
-    found = th.initial_residual_quantile(np.diag([1.0, 0.0]), targets, 0.05)
+    found = finite_width.initial_residual_quantile(np.diag([1.0, 0.0]), targets, 0.05)
     law = scipy.stats.ncx2(1, 0.09)
     assert law.sf(found.quantile**2 - 4.0) == pytest.approx(0.05, rel=1e-8)
-    nothing = th.initial_residual_quantile(np.zeros((2, 2)), targets, 0.05)
+    nothing = finite_width.initial_residual_quantile(np.zeros((2, 2)), targets, 0.05)
     assert nothing == pytest.approx((4.09**0.5, 4.09**0.5))
 
 
@@ -269,7 +275,7 @@ def test_residuals_of_networks_exceed_their_quantile_as_often_as_said():
     f = (np.maximum(x @ w * (2 / 3) ** 0.5, 0) @ a)[..., 0] * (2 / width) ** 0.5
     sizes = np.linalg.norm(f - y, axis=1)
     for delta in (0.5, 0.1):
-        found = th.initial_residual_quantile(kernel, y, delta)
+        found = finite_width.initial_residual_quantile(kernel, y, delta)
         measured, error = np.mean(sizes > found.quantile), (delta * (1 - delta) / draws) ** 0.5
         assert abs(measured - delta) < 5 * error
         assert np.mean(sizes > found.bound) <= delta
@@ -293,7 +299,7 @@ def test_the_change_of_a_jacobian_in_closed_form():
     largest = np.sqrt(5 * np.linalg.eigvalsh(np.einsum("jiab,jibc->jac", blocks, blocks)).max())  # 5 = 1 + 2^2
     norm = np.sqrt(5 * (np.sum(s**2) + np.sum((a[:, None] * first) ** 2 * np.sum(x**2, 1))))
     params = (jnp.asarray(w), jnp.asarray(a))
-    found = th.estimate_jacobian_lipschitz(two_outputs, params, jnp.asarray(x), 0.0, points=0)
+    found = finite_width.estimate_jacobian_lipschitz(two_outputs, params, jnp.asarray(x), 0.0, points=0)
     assert bool(found.converged)
     assert float(found.lipschitz) == pytest.approx(largest, rel=1e-4)
     assert float(found.norm) == pytest.approx(norm, rel=1e-5)
@@ -302,7 +308,7 @@ def test_the_change_of_a_jacobian_in_closed_form():
 
 def test_jacobians_are_looked_at_around_the_start():
     cube = lambda p, x: x * p**3
-    found = th.estimate_jacobian_lipschitz(cube, jnp.array(1.0), jnp.ones(1), 0.5, points=6)
+    found = finite_width.estimate_jacobian_lipschitz(cube, jnp.array(1.0), jnp.ones(1), 0.5, points=6)
     assert (float(found.norm), float(found.lipschitz)) == pytest.approx((3 * 1.5**2, 6 * 1.5), rel=1e-5)
 
 
@@ -310,41 +316,53 @@ def test_jacobians_are_looked_at_around_the_start():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: th.certificate(np.ones((2, 2)), loss=1.0, width=10), KernelError, "singular up to rounding"),
-        (lambda: th.certificate(np.eye(2, dtype=np.float32) + 1e9, loss=1.0, width=10), KernelError, "float64"),
-        (lambda: th.certificate(np.eye(2), loss=-1.0, width=10), InputError, "loss"),
-        (lambda: th.certificate(np.eye(2), loss=float("nan"), width=10), InputError, "loss"),
-        (lambda: th.certificate(np.eye(2), loss=1.0, width=0), InputError, "width"),
-        (lambda: th.convergence_rate(np.eye(2), 0.0), InputError, "rate"),
-        (lambda: th.convergence_rate(np.eye(2), 0.1, normalization="median"), ValueError, "median"),
-        (lambda: th.convergence_rate(np.eye(2), 5.0).steps_to(0.1), InputError, "never gets there"),
-        (lambda: th.convergence_rate(np.eye(2), 0.5).steps_to(1.0), InputError, "fraction"),
+        (lambda: finite_width.certificate(np.ones((2, 2)), loss=1.0, width=10), KernelError, "singular up to rounding"),
         (
-            lambda: th.lee_certificate(np.eye(2), width=9, rate=0.1, lipschitz=0.0, residual=1.0),
+            lambda: finite_width.certificate(np.eye(2, dtype=np.float32) + 1e9, loss=1.0, width=10),
+            KernelError,
+            "float64",
+        ),
+        (lambda: finite_width.certificate(np.eye(2), loss=-1.0, width=10), InputError, "loss"),
+        (lambda: finite_width.certificate(np.eye(2), loss=float("nan"), width=10), InputError, "loss"),
+        (lambda: finite_width.certificate(np.eye(2), loss=1.0, width=0), InputError, "width"),
+        (lambda: finite_width.convergence_rate(np.eye(2), 0.0), InputError, "rate"),
+        (lambda: finite_width.convergence_rate(np.eye(2), 0.1, normalization="median"), ValueError, "median"),
+        (lambda: finite_width.convergence_rate(np.eye(2), 5.0).steps_to(0.1), InputError, "never gets there"),
+        (lambda: finite_width.convergence_rate(np.eye(2), 0.5).steps_to(1.0), InputError, "fraction"),
+        (
+            lambda: finite_width.lee_certificate(np.eye(2), width=9, rate=0.1, lipschitz=0.0, residual=1.0),
             InputError,
             "lipschitz",
         ),
         (
-            lambda: th.gronwall_bound([1.0, -1.0], kernel_change=0.1, eigenvalue=1.0, rate=1.0, residual=1.0),
+            lambda: finite_width.gronwall_bound([1.0, -1.0], kernel_change=0.1, eigenvalue=1.0, rate=1.0, residual=1.0),
             InputError,
             "from 0 on",
         ),
         (
-            lambda: th.gronwall_bound([1.0, 2.0], kernel_change=[0.1] * 3, eigenvalue=1.0, rate=1.0, residual=1.0),
+            lambda: finite_width.gronwall_bound(
+                [1.0, 2.0], kernel_change=[0.1] * 3, eigenvalue=1.0, rate=1.0, residual=1.0
+            ),
             InputError,
             "one for each",
         ),
-        (lambda: th.initial_residual_quantile(np.eye(2), np.zeros(3), 0.1), InputError, "2 rows"),
-        (lambda: th.initial_residual_quantile(np.eye(2), np.zeros(2), 0.0), InputError, "probability"),
-        (lambda: th.initial_residual_quantile(np.eye(2), [0.0, np.inf], 0.1), InputError, "finite"),
-        (lambda: th.initial_residual_quantile(np.diag([1.0, -1.0]), np.zeros(2), 0.1), KernelError, "semidefinite"),
+        (lambda: finite_width.initial_residual_quantile(np.eye(2), np.zeros(3), 0.1), InputError, "2 rows"),
+        (lambda: finite_width.initial_residual_quantile(np.eye(2), np.zeros(2), 0.0), InputError, "probability"),
+        (lambda: finite_width.initial_residual_quantile(np.eye(2), [0.0, np.inf], 0.1), InputError, "finite"),
         (
-            lambda: th.estimate_jacobian_lipschitz(two_outputs, jnp.ones(2), jnp.ones((1, 2)), -1.0),
+            lambda: finite_width.initial_residual_quantile(np.diag([1.0, -1.0]), np.zeros(2), 0.1),
+            KernelError,
+            "semidefinite",
+        ),
+        (
+            lambda: finite_width.estimate_jacobian_lipschitz(two_outputs, jnp.ones(2), jnp.ones((1, 2)), -1.0),
             InputError,
             "radius",
         ),
         (
-            lambda: th.estimate_jacobian_lipschitz(two_outputs, jnp.ones(2), jnp.ones((1, 2)), 1.0, points=-1),
+            lambda: finite_width.estimate_jacobian_lipschitz(
+                two_outputs, jnp.ones(2), jnp.ones((1, 2)), 1.0, points=-1
+            ),
             InputError,
             "points",
         ),

@@ -9,8 +9,8 @@ from scipy.special import erf
 import everwide as ew
 from everwide import activations as act
 from everwide.signal import ArchitectureError
-from everwide.theory import critical, critical_init, propagate
-from everwide.theory._criticality._propagate import _check as check_propagation
+from everwide.theory.criticality import critical, critical_init, propagate
+from everwide.theory.criticality._propagate import _check as check_propagation
 
 pytestmark = pytest.mark.once
 
@@ -156,7 +156,7 @@ def test_what_is_not_a_variance_stays_as_it_was():
     net = ew.Serial(
         ew.Conv((3,), width=7, strides=2, dilation=2, padding="VALID", frozen=True),
         ew.Relu(),
-        ew.ConvLocal((2,), b_std=0.5),
+        ew.layers.ConvLocal((2,), b_std=0.5),
         ew.LeakyRelu(0.2),
         ew.GlobalAvgPool(),
         ew.Dense(3),
@@ -200,7 +200,7 @@ def test_a_repetition_that_is_like_the_others_is_not_written_out():
         (ew.Serial(ew.Dense(), ew.Residual(ew.Relu(), ew.Dense())), "Sum cannot be made critical: .*skip connection"),
         (ew.Serial(ew.Dense(), ew.LayerNorm(), ew.Relu()), "LayerNorm cannot be made critical"),
         (ew.Serial(ew.Dense(), ew.Relu(), ew.Dropout(0.1), ew.Dense()), "Dropout cannot be made critical"),
-        (ew.Serial(ew.Dense(), ew.Scale(2.0), ew.Relu()), "Scale cannot be made critical"),
+        (ew.Serial(ew.Dense(), ew.layers.Scale(2.0), ew.Relu()), "Scale cannot be made critical"),
         (ew.Product(ew.Dense(), ew.Dense()), "Product cannot be made critical"),
         (ew.Serial(ew.Dense(), ew.SelfAttention()), "SelfAttention cannot be made critical"),
         (ew.Serial(ew.Dense(), ew.Gelu(), ew.Dense(), act.Silu()), "cannot share a critical network"),

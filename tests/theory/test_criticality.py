@@ -13,8 +13,8 @@ from scipy.special import erf, expit
 import everwide as ew
 from everwide import activations as act
 from everwide.signal import ArchitectureError
-from everwide.theory import Kind, critical_init, susceptibilities
 from everwide.theory._host import host_function
+from everwide.theory.criticality import Kind, critical_init, susceptibilities
 
 once = pytest.mark.once
 
@@ -44,8 +44,8 @@ SILU = (Kind.HALF_STABLE, 14.32017362, 1.98800468, 0.55514317)
 POINTS = {
     "relu": (ew.Relu(), Kind.SCALE_INVARIANT, 1.0, 2.0, 0.0),
     "leaky": (ew.LeakyRelu(0.2), Kind.SCALE_INVARIANT, 1.0, 2 / 1.04, 0.0),
-    "two slopes": (ew.TwoSlope(-0.3, 1.2), Kind.SCALE_INVARIANT, 1.0, 2 / (0.09 + 1.44), 0.0),
-    "abs": (ew.Abs(), Kind.SCALE_INVARIANT, 1.0, 1.0, 0.0),
+    "two slopes": (ew.activations.TwoSlope(-0.3, 1.2), Kind.SCALE_INVARIANT, 1.0, 2 / (0.09 + 1.44), 0.0),
+    "abs": (ew.activations.Abs(), Kind.SCALE_INVARIANT, 1.0, 1.0, 0.0),
     "linear": (ew.Identity(), Kind.SCALE_INVARIANT, 1.0, 1.0, 0.0),
     "a user's relu": (lambda x: jnp.maximum(3 * x, 0), Kind.SCALE_INVARIANT, 1.0, 2 / 9, 0.0),
     "tanh": (act.Tanh(), Kind.ZERO, 0.0, 1.0, 0.0),

@@ -10,9 +10,9 @@ import scipy.integrate
 import scipy.special
 
 import everwide as ew
-from everwide.theory import definiteness, eigensystem, hermite_coefficients, sphere_eigenvalues
-from everwide.theory._eigenlearning._domains import krawtchouk
-from everwide.theory._eigenlearning._eigensystem import _check as check_eigensystem
+from everwide.theory.eigenlearning import definiteness, eigensystem, hermite_coefficients, sphere_eigenvalues
+from everwide.theory.eigenlearning._domains import krawtchouk
+from everwide.theory.eigenlearning._eigensystem import _check as check_eigensystem
 
 pytestmark = pytest.mark.once
 

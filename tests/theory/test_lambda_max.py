@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import everwide.theory as th
-from everwide.engine import InputError
+from everwide._engine import InputError
 from everwide.spectral import KernelError
 from everwide.spectral import _extremes as spectral_extremes
 from everwide.testing import Slope
-from everwide.theory._finite_width import _extremes
+from everwide.theory import finite_width
+from everwide.theory.finite_width import _extremes
 
 pytestmark = pytest.mark.once
 
@@ -32,7 +32,7 @@ def test_no_random_kernel_has_a_larger_eigenvalue():
     rng, tightest = RNG(0), []
     for _ in range(300):
         kernel = random_kernel(rng)
-        largest, bounds = np.linalg.eigvalsh(kernel)[-1], th.lambda_max_bounds(kernel)
+        largest, bounds = np.linalg.eigvalsh(kernel)[-1], finite_width.lambda_max_bounds(kernel)
         assert min(bounds) >= largest * (1 - 1e-12)
         assert bounds.moments <= min(bounds.frobenius, bounds.trace)
         tightest.append(bounds.tightest / largest)
@@ -40,18 +40,18 @@ def test_no_random_kernel_has_a_larger_eigenvalue():
 
 
 def test_the_bounds_of_a_known_matrix():
-    bounds = th.lambda_max_bounds([[3, -1, 0], [-1, 2, 1], [0, 1, 1]])
+    bounds = finite_width.lambda_max_bounds([[3, -1, 0], [-1, 2, 1], [0, 1, 1]])
     assert bounds == pytest.approx((4.0, 18**0.5, 6.0, 2 + (2 / 3 * (18 - 12)) ** 0.5))
-    one = th.lambda_max_bounds(np.ones((5, 5)))  # of rank one: all are attained
+    one = finite_width.lambda_max_bounds(np.ones((5, 5)))  # of rank one: all are attained
     assert one == pytest.approx((5.0, 5.0, 5.0, 5.0))
 
 
 def test_orthogonal_inputs_where_gates_and_weights_must_not_be_taken_as_independent():
     """Their product, `|x . x'| 2 (L + 1) / n k0`, is diagonal here and far below the eigenvalue."""
-    kernel = th.expected_ntk((30, 10, 10, 1), np.eye(30))
+    kernel = finite_width.expected_ntk((30, 10, 10, 1), np.eye(30))
     largest = np.linalg.eigvalsh(kernel)[-1]
     assert largest == pytest.approx(1.53, abs=0.005)
-    assert th.lambda_max_bounds(kernel).tightest >= largest > np.max(np.diag(kernel))
+    assert finite_width.lambda_max_bounds(kernel).tightest >= largest > np.max(np.diag(kernel))
 
 
 def tanh_kernels(rng, x, width, draws):
@@ -76,18 +76,18 @@ def test_the_matrix_chernoff_tail_is_above_that_of_networks(tanh):
     largest = np.linalg.eigvalsh(tanh_kernels(RNG(2), x, 40, 1500))[:, -1]
     levels = np.linalg.eigvalsh(mean)[-1] * np.linspace(1, 3, 9)
     tail = np.mean(largest >= levels[:, None], 1)
-    bound = th.lambda_max_tail(mean, levels, width=40)
+    bound = finite_width.lambda_max_tail(mean, levels, width=40)
     assert np.all(tail <= bound)
     assert bound[-1] < 0.05 < bound[1] == 1
-    assert np.all(th.lambda_max_tail(mean, levels, width=400) <= bound)
-    assert th.lambda_max_tail(mean, levels[-1], width=40) == bound[-1]
+    assert np.all(finite_width.lambda_max_tail(mean, levels, width=400) <= bound)
+    assert finite_width.lambda_max_tail(mean, levels[-1], width=40) == bound[-1]
 
 
 def test_the_chernoff_tail_of_a_case_that_can_be_counted():
     """One row, neurons 0 or 1: the kernel is a binomial mean, and the bound that of Chernoff."""
     width, share = 50, 0.2
     levels = np.array([0.1, 0.2, 0.3, 0.5])
-    bound = th.lambda_max_tail([[share]], levels, width=width, neuron=1.0)
+    bound = finite_width.lambda_max_tail([[share]], levels, width=width, neuron=1.0)
     assert np.all(scipy.stats.binom.sf(np.ceil(levels * width - 1e-9) - 1, width, share) <= bound)
     d = levels[2:] / share - 1
     np.testing.assert_allclose(bound[2:], (np.exp(d) / (1 + d) ** (1 + d)) ** (share * width), rtol=1e-12)
@@ -113,11 +113,11 @@ def test_the_tail_of_the_trace_is_above_that_of_deep_networks():
     traces, largest = np.einsum("dii->d", kernels), np.linalg.eigvalsh(kernels)[:, -1]
     mean = 2 * 3 * 4 / 3
     levels = mean * np.array([0.5, 1.0, 1.5, 2.0, 3.0, 5.0])
-    bound = th.ntk_trace_tail((3, 10, 10, 1), x, levels)
+    bound = finite_width.ntk_trace_tail((3, 10, 10, 1), x, levels)
     assert np.all(np.mean(traces >= levels[:, None], 1) <= bound)
     assert np.all(np.mean(largest >= levels[:, None], 1) <= bound)
     np.testing.assert_array_equal(bound[:2], 1.0)
-    assert th.ntk_trace_tail((3, 10, 10, 1), x, levels[-1]) == bound[-1] < 0.05
+    assert finite_width.ntk_trace_tail((3, 10, 10, 1), x, levels[-1]) == bound[-1] < 0.05
     error = traces.std() / 3000**0.5
     assert abs(traces.mean() - mean) < 5 * error
 
@@ -127,7 +127,7 @@ def test_kernels_concentrate_as_said(tanh):
     widths, bounds, typical = (50, 200, 800), [], []
     for width in widths:
         off = np.linalg.norm(tanh_kernels(RNG(width), x, width, 400) - mean, 2, axis=(1, 2))
-        bounds.append(th.kernel_concentration_bound(mean, width=width, delta=0.05))
+        bounds.append(finite_width.kernel_concentration_bound(mean, width=width, delta=0.05))
         typical.append(off.mean())
         assert np.mean(off > bounds[-1]) <= 0.05
     assert Slope(-0.5, 0.05).excess(widths, typical) < 1
@@ -136,7 +136,7 @@ def test_kernels_concentrate_as_said(tanh):
 
 def test_the_concentration_bound_solves_bernsteins_inequality():
     mean, width, delta = np.diag([1.0, 0.5, 0.2]), 300, 0.01
-    t = th.kernel_concentration_bound(mean, width=width, delta=delta, neuron=2.0)
+    t = finite_width.kernel_concentration_bound(mean, width=width, delta=delta, neuron=2.0)
     share = 2.0 / width
     assert 2 * 3 * np.exp(-(t**2) / 2 / (share * 1.0 + share * t / 3)) == pytest.approx(delta)
 
@@ -158,17 +158,17 @@ def test_extremes_of_a_large_matrix_need_no_spectrum(monkeypatch):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: th.lambda_max_bounds(np.diag([1.0, -0.5])), KernelError, "not positive semidefinite"),
-        (lambda: th.lambda_max_bounds([[1.0, 9.0], [9.0, 1.0]]), KernelError, "not positive semidefinite"),
-        (lambda: th.lambda_max_bounds(np.ones((2, 3))), KernelError, "expected"),
-        (lambda: th.lambda_max_bounds([[np.nan]]), KernelError, "finite"),
-        (lambda: th.lambda_max_tail(np.eye(2), np.nan, width=5), InputError, "threshold"),
-        (lambda: th.lambda_max_tail(np.eye(2), 2.0, width=0), InputError, "width"),
-        (lambda: th.lambda_max_tail(np.eye(2), 2.0, width=5, neuron=0.5), InputError, "no bound on each"),
-        (lambda: th.lambda_max_tail(np.zeros((2, 2)), 2.0, width=5), KernelError, "zero"),
-        (lambda: th.ntk_trace_tail((3, 5, 1), np.eye(2), 2.0), InputError, r"\(n, 3\)"),
-        (lambda: th.ntk_trace_tail((2, 5, 1), np.zeros((2, 2)), 2.0), InputError, "not all 0"),
-        (lambda: th.kernel_concentration_bound(np.eye(2), width=5, delta=1.0), InputError, "probability"),
+        (lambda: finite_width.lambda_max_bounds(np.diag([1.0, -0.5])), KernelError, "not positive semidefinite"),
+        (lambda: finite_width.lambda_max_bounds([[1.0, 9.0], [9.0, 1.0]]), KernelError, "not positive semidefinite"),
+        (lambda: finite_width.lambda_max_bounds(np.ones((2, 3))), KernelError, "expected"),
+        (lambda: finite_width.lambda_max_bounds([[np.nan]]), KernelError, "finite"),
+        (lambda: finite_width.lambda_max_tail(np.eye(2), np.nan, width=5), InputError, "threshold"),
+        (lambda: finite_width.lambda_max_tail(np.eye(2), 2.0, width=0), InputError, "width"),
+        (lambda: finite_width.lambda_max_tail(np.eye(2), 2.0, width=5, neuron=0.5), InputError, "no bound on each"),
+        (lambda: finite_width.lambda_max_tail(np.zeros((2, 2)), 2.0, width=5), KernelError, "zero"),
+        (lambda: finite_width.ntk_trace_tail((3, 5, 1), np.eye(2), 2.0), InputError, r"\(n, 3\)"),
+        (lambda: finite_width.ntk_trace_tail((2, 5, 1), np.zeros((2, 2)), 2.0), InputError, "not all 0"),
+        (lambda: finite_width.kernel_concentration_bound(np.eye(2), width=5, delta=1.0), InputError, "probability"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(call, error, message):

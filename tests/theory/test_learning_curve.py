@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from everwide.theory import learning_curve
+from everwide.theory.eigenlearning import learning_curve
 
 LAM = np.arange(1, 11) ** -1.5
 V = LAM**0.3

@@ -8,7 +8,7 @@ import pytest
 import everwide as ew
 from everwide import activations as act
 from everwide.signal import ArchitectureError
-from everwide.theory import critical_init, phase_diagram, susceptibilities
+from everwide.theory.criticality import critical_init, phase_diagram, susceptibilities
 
 pytestmark = pytest.mark.once
 

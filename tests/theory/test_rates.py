@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import everwide as ew
-import everwide.theory as th
 import everwide.training as tr
+from everwide.theory import rates
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 5))
 Y = np.sin(X[:, 0]) + X[:, 1]
 NET = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(1))
 K = np.asarray(ew.ntk(NET, X))
-RATES = th.stable_rates(NET, X, Y)
+RATES = rates.stable_rates(NET, X, Y)
 pytestmark = pytest.mark.once
 
 
@@ -55,7 +55,7 @@ def test_the_best_rate_contracts_as_promised_and_no_other_does_better():
 
 @pytest.mark.parametrize(("b1", "b2"), [(0.0, 0.99), (0.5, 0.99), (0.9, 0.99)])
 def test_adam_star_hovers_where_it_is_said_to(b1, b2):
-    found = th.stable_rates(K, y=Y, b1=b1)
+    found = rates.stable_rates(K, y=Y, b1=b1)
     rate = 0.05 * found.adam_star
     norms = adam_star(rate, b1, b2, 6000)
     assert norms.max() == norms[0]
@@ -64,7 +64,7 @@ def test_adam_star_hovers_where_it_is_said_to(b1, b2):
 
 def test_the_first_step_of_adam_star_overshoots_above_its_rate():
     top = np.linalg.eigh(K)[1][:, -1]  # a target along the steepest direction
-    found = th.stable_rates(K, y=top)
+    found = rates.stable_rates(K, y=top)
     left = lambda rate: np.linalg.norm(top - rate * (K @ top) / np.sqrt(top @ K @ top))
     assert left(0.999 * found.adam_star) < 1 < left(1.001 * found.adam_star)
 
@@ -79,7 +79,7 @@ def test_a_wide_network_has_the_rate_of_its_limit():
 
 def test_rates_by_depth_fall_as_the_inverse_of_the_number_of_layers():
     block = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu())
-    rows = th.rates_by_depth(lambda depth: ew.Serial(ew.Repeat(block, depth), ew.Dense(1)), [2, 8, 32], X)
+    rows = rates.rates_by_depth(lambda depth: ew.Serial(ew.Repeat(block, depth), ew.Dense(1)), [2, 8, 32], X)
     assert [row.depth for row in rows] == [2, 8, 32]
     slope = np.polyfit(np.log([row.depth + 1 for row in rows]), np.log([row.rate for row in rows]), 1)[0]
     assert -1.3 < slope < -0.95
@@ -87,20 +87,20 @@ def test_rates_by_depth_fall_as_the_inverse_of_the_number_of_layers():
 
 def test_rate_table_of_each_parametrization():
     factors = {
-        kind: [row.factor for row in th.rate_table(NET, (5,), [64, 256], parametrization=kind)]
+        kind: [row.factor for row in rates.rate_table(NET, (5,), [64, 256], parametrization=kind)]
         for kind in ("ntk", "standard", "mean_field", "mup")
     }
     assert factors["ntk"] == [1.0] * 4
     assert factors["standard"] == pytest.approx([2 / 5, 1 / 64, 2 / 5, 1 / 256])
     assert factors["mean_field"] == [64.0, 64.0, 256.0, 256.0]
     assert factors["mup"] == pytest.approx([64 * 2 / 5, 1 / 64, 256 * 2 / 5, 1 / 256])
-    assert th.rate_table(NET, (5,), [64], rate=0.5)[1] == th.LayerRate(64, "[2].weight", (64, 1), 1.0, 0.5)
+    assert rates.rate_table(NET, (5,), [64], rate=0.5)[1] == rates.LayerRate(64, "[2].weight", (64, 1), 1.0, 0.5)
 
 
 def test_times_are_those_of_gradient_flow():
     values, vectors = np.linalg.eigh(K)
     power = (vectors.T @ Y) ** 2 / (Y @ Y)
-    times = th.fit_times(NET, X, Y)
+    times = rates.fit_times(NET, X, Y)
     for fraction in (0.3, 0.9, 0.999):
         time = times.time(fraction)
         assert power @ np.exp(-2 * values * time / len(Y)) == pytest.approx(1 - fraction, rel=1e-6)
@@ -118,7 +118,7 @@ def test_times_of_a_large_kernel_need_few_products():
     vectors, values = np.linalg.qr(RNG.normal(size=(n, n)))[0], np.arange(1.0, n + 1) ** -1.5
     targets = vectors @ RNG.normal(size=(n, 2))  # spread over all modes
     kernel = (vectors * values) @ vectors.T
-    found, power = th.fit_times(kernel, None, targets), ((vectors.T @ targets) ** 2).sum(1) / (targets**2).sum()
+    found, power = rates.fit_times(kernel, None, targets), ((vectors.T @ targets) ** 2).sum(1) / (targets**2).sum()
     assert len(found.values) < n
     for fraction in (0.5, 0.9):
         left = power @ np.exp(-2 * values * found.time(fraction) / n)
@@ -126,10 +126,10 @@ def test_times_of_a_large_kernel_need_few_products():
 
 
 def test_what_cannot_be_learned_takes_for_ever():
-    times = th.fit_times(np.diag([1.0, 0.0]), None, [1.0, 1.0])
+    times = rates.fit_times(np.diag([1.0, 0.0]), None, [1.0, 1.0])
     assert times.time(0.6) == np.inf > times.time(0.4)
-    assert times.parts()[-1] == th.Part(0.0, 0.0, pytest.approx(0.5), np.inf)
-    twice = th.stable_rates(np.ones((2, 2)))
+    assert times.parts()[-1] == rates.Part(0.0, 0.0, pytest.approx(0.5), np.inf)
+    twice = rates.stable_rates(np.ones((2, 2)))
     assert (twice.lambda_min, twice.condition_number, twice.adam_star) == (0.0, np.inf, None)
 
 
@@ -137,15 +137,15 @@ def test_what_float32_has_done_to_a_kernel_is_neither_an_error_nor_a_slow_mode()
     smooth = ew.Serial(ew.Dense(b_std=0.3), ew.Erf(), ew.Dense(1))
     x = RNG.normal(size=(300, 2)).astype(np.float32)
     y = np.sin(x[:, 0]) + RNG.normal(size=300)
-    single, double = (th.stable_rates(smooth, x.astype(dtype), y) for dtype in (np.float32, np.float64))
+    single, double = (rates.stable_rates(smooth, x.astype(dtype), y) for dtype in (np.float32, np.float64))
     assert single.gradient_descent == pytest.approx(double.gradient_descent, rel=1e-5)
     assert single.condition_number == np.inf
-    assert th.fit_times(smooth, x, y).time(0.5) > 1e4 * th.fit_times(smooth, x, np.sin(x[:, 0])).time(0.5)
-    assert th.fit_times(smooth, x, y).values[-1] == 0.0
+    assert rates.fit_times(smooth, x, y).time(0.5) > 1e4 * rates.fit_times(smooth, x, np.sin(x[:, 0])).time(0.5)
+    assert rates.fit_times(smooth, x, y).values[-1] == 0.0
 
 
 def test_other_losses_have_no_best_rate():
-    found = th.stable_rates(K, y=(Y > 0).astype(int), loss=tr.softmax_cross_entropy)
+    found = rates.stable_rates(K, y=(Y > 0).astype(int), loss=tr.softmax_cross_entropy)
     assert (found.best, found.contraction) == (None, None)
     assert found.gradient_descent > RATES.gradient_descent
 
@@ -153,23 +153,23 @@ def test_other_losses_have_no_best_rate():
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (lambda: th.stable_rates(NET), "x is missing"),
-        (lambda: th.stable_rates(ew.Conv((3,)), np.ones((3, 5, 2))), "End it with Flatten"),
-        (lambda: th.fit_times(np.diag([1.0, -0.5]), None, [1.0, 1.0]), "not positive semidefinite"),
-        (lambda: th.fit_times(np.zeros((2, 2)), None, [1.0, 1.0]), "kernel is zero"),
-        (lambda: th.fit_times(K, None, Y).left(-1.0), "from 0 on"),
-        (lambda: th.stable_rates(K, X[:3]), "x 3 rows"),
-        (lambda: th.stable_rates(K, momentum=1.0), "momentum=1.0"),
-        (lambda: th.stable_rates(K, b1=-0.1), "b1=-0.1"),
-        (lambda: th.stable_rates(K, y=Y[:3]), "y has 3 rows"),
-        (lambda: th.stable_rates(K, y=np.zeros(30)), "gradient at the start is 0"),
-        (lambda: th.stable_rates(np.zeros((3, 3))), "kernel is zero"),
-        (lambda: th.stable_rates(K).hovers_at(0.0), "above 0"),
-        (lambda: th.fit_times(K, None, np.zeros(30)), "nothing to fit"),
-        (lambda: th.fit_times(K, None, Y[:4]), "y has 4 rows"),
-        (lambda: th.fit_times(K, None, Y).time(1.0), "below 1"),
-        (lambda: th.fit_times(np.diag([1.0, 0.0]), None, [1.0, 1.0]).steps(0.9, 0.1), "cannot be learned"),
-        (lambda: th.rate_table(NET, (5,), [8], rate=-1.0), "above 0"),
+        (lambda: rates.stable_rates(NET), "x is missing"),
+        (lambda: rates.stable_rates(ew.Conv((3,)), np.ones((3, 5, 2))), "End it with Flatten"),
+        (lambda: rates.fit_times(np.diag([1.0, -0.5]), None, [1.0, 1.0]), "not positive semidefinite"),
+        (lambda: rates.fit_times(np.zeros((2, 2)), None, [1.0, 1.0]), "kernel is zero"),
+        (lambda: rates.fit_times(K, None, Y).left(-1.0), "from 0 on"),
+        (lambda: rates.stable_rates(K, X[:3]), "x 3 rows"),
+        (lambda: rates.stable_rates(K, momentum=1.0), "momentum=1.0"),
+        (lambda: rates.stable_rates(K, b1=-0.1), "b1=-0.1"),
+        (lambda: rates.stable_rates(K, y=Y[:3]), "y has 3 rows"),
+        (lambda: rates.stable_rates(K, y=np.zeros(30)), "gradient at the start is 0"),
+        (lambda: rates.stable_rates(np.zeros((3, 3))), "kernel is zero"),
+        (lambda: rates.stable_rates(K).hovers_at(0.0), "above 0"),
+        (lambda: rates.fit_times(K, None, np.zeros(30)), "nothing to fit"),
+        (lambda: rates.fit_times(K, None, Y[:4]), "y has 4 rows"),
+        (lambda: rates.fit_times(K, None, Y).time(1.0), "below 1"),
+        (lambda: rates.fit_times(np.diag([1.0, 0.0]), None, [1.0, 1.0]).steps(0.9, 0.1), "cannot be learned"),
+        (lambda: rates.rate_table(NET, (5,), [8], rate=-1.0), "above 0"),
     ],
 )
 def test_bad_input(run, message):

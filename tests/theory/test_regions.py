@@ -12,8 +12,8 @@ import pytest
 import scipy.integrate
 
 import everwide as ew
-from everwide import theory as th
-from everwide.theory._regions._bounds import _shape as check_shape
+import everwide.theory.regions as rg
+from everwide.theory.regions._bounds import _shape as check_shape
 
 pytestmark = pytest.mark.once
 
@@ -75,10 +75,10 @@ def test_the_exact_count_is_that_of_dense_sampling():
     for _ in range(5):
         matrices = drawn(rng, [3, 12, 12, 12, 2])
         p, q = 2 * rng.normal(size=(2, 3))
-        found = th.line_regions(ew.Relu(), matrices, p, q)
+        found = rg.line_regions(ew.Relu(), matrices, p, q)
         assert found.count == sampled_count(matrices, p, q, 100_001)
         assert found.activation_count >= found.count
-        assert th.count_regions_line(ew.Relu(), matrices, p, q) == found.count
+        assert rg.count_regions_line(ew.Relu(), matrices, p, q) == found.count
 
 
 def test_coinciding_breakpoints_as_in_rational_arithmetic():
@@ -94,7 +94,7 @@ def test_coinciding_breakpoints_as_in_rational_arithmetic():
         for (w, b), unit in zip(whole, (*units, 1.0), strict=True):
             scale *= unit
             matrices.append((w * unit, b * scale))
-        found = th.line_regions(ew.Relu(), matrices, p, q)
+        found = rg.line_regions(ew.Relu(), matrices, p, q)
         assert found.count == len(exact) + 1, case
         assert found.activation_count == len(units_bend) + 1, case
         np.testing.assert_allclose(found.breakpoints, [float(t) for t in exact], rtol=0, atol=1e-12)
@@ -103,14 +103,16 @@ def test_coinciding_breakpoints_as_in_rational_arithmetic():
 def test_a_piece_too_short_for_a_slope_does_not_hide_a_bend():
     hidden = np.ones((4, 1)), np.array([-0.5, -0.5 - 1e-12, 1.0, 2.0])
     out = np.array([[1.0, 1.0, 1e4, -1e4]]), np.zeros(1)
-    found = th.line_regions(ew.Relu(), [hidden, out], [0.0], [1.0])
+    found = rg.line_regions(ew.Relu(), [hidden, out], [0.0], [1.0])
     np.testing.assert_allclose(found.breakpoints, [0.5], atol=1e-11)
     assert found.activation_count == 3
 
 
 def test_units_are_exactly_on_their_knots():
     (hidden,) = drawn(np.random.default_rng(10), [3, 40])
-    found = th.line_regions(ew.Abs(), [hidden, (np.eye(40), np.zeros(40))], [-1.0, -2.0, 0.5], [2.0, 1.0, 1.0])
+    found = rg.line_regions(
+        ew.activations.Abs(), [hidden, (np.eye(40), np.zeros(40))], [-1.0, -2.0, 0.5], [2.0, 1.0, 1.0]
+    )
     assert found.count > 10
     assert np.sum(found.values == 0) == found.count - 1
 
@@ -123,15 +125,17 @@ def test_layers_of_all_kinds_become_the_function_they_are():
         ew.Flatten(),
         ew.Dense(8),
         ew.Residual(ew.LeakyRelu(0.3), ew.Dense(8, b_std=0.4)),
-        ew.HardTanh(),
-        ew.Repeat(ew.Serial(ew.Dense(8, b_std=0.2), ew.Dropout(0.5), ew.Dense(8), ew.TwoSlope(-0.5, 1.5)), 3),
-        ew.Concat(ew.Dense(3), ew.Serial(ew.Dense(4), ew.Abs())),
-        ew.Scale(2.0),
+        ew.activations.HardTanh(),
+        ew.Repeat(
+            ew.Serial(ew.Dense(8, b_std=0.2), ew.Dropout(0.5), ew.Dense(8), ew.activations.TwoSlope(-0.5, 1.5)), 3
+        ),
+        ew.Concat(ew.Dense(3), ew.Serial(ew.Dense(4), ew.activations.Abs())),
+        ew.layers.Scale(2.0),
         ew.Dense(2),
     )
     params = parameters(net, (6, 2), 1)
     p, q = np.random.default_rng(2).normal(size=(2, 6, 2))
-    found = th.line_regions(net, params, p, q)
+    found = rg.line_regions(net, params, p, q)
     assert found.count >= 15
     times = np.linspace(0, 1, 1001)
     with jax.enable_x64(True):
@@ -148,21 +152,21 @@ def test_both_parametrizations_of_a_dense_layer():
     for law in ("ntk", "standard"):
         params = parameters(net, (2,), 3, parametrization=law)
         ends = np.array([[1.0, -2.0], [-1.5, 1.0]])
-        values = th.line_regions(net, params, *ends).values
+        values = rg.line_regions(net, params, *ends).values
         apply = jax.vmap(lambda x, params=params: net.apply(params, x))
         np.testing.assert_allclose(values[[0, -1]], apply(jnp.asarray(ends, float)), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 7, 12])
 def test_the_sawtooth_is_exponential_in_its_depth(depth):
-    net, params = th.sawtooth(depth)
-    regions = th.line_regions(net, params, [0.0], [1.0])
+    net, params = rg.sawtooth(depth)
+    regions = rg.line_regions(net, params, [0.0], [1.0])
     assert regions.count == 2**depth
     np.testing.assert_array_equal(regions.breakpoints, np.arange(1, 2**depth) / 2**depth)
     np.testing.assert_array_equal(regions.values[:, 0], np.arange(2**depth + 1) % 2)
-    assert th.count_regions_line(net, params, [-1.0], [2.0]) == 2**depth + 2
-    np.testing.assert_allclose(th.breakpoints_1d(net, params), np.arange(2**depth + 1) / 2**depth, rtol=0, atol=1e-15)
-    assert sum(a.size for a in th.activation_pattern(net, params, [[0.3]])) == 3 * depth
+    assert rg.count_regions_line(net, params, [-1.0], [2.0]) == 2**depth + 2
+    np.testing.assert_allclose(rg.breakpoints_1d(net, params), np.arange(2**depth + 1) / 2**depth, rtol=0, atol=1e-15)
+    assert sum(a.size for a in rg.activation_pattern(net, params, [[0.3]])) == 3 * depth
     found = net.apply(params, jnp.asarray([0.3], float))
     np.testing.assert_allclose(found, 1 - abs(1 - 2 * ((0.3 * 2 ** (depth - 1)) % 1)), atol=2e-3)
 
@@ -171,13 +175,13 @@ def test_breakpoints_of_one_layer_and_of_the_whole_line():
     rng = np.random.default_rng(4)
     (w, b), out = drawn(rng, [1, 30, 1])
     expected = np.sort(-b / w[:, 0])
-    np.testing.assert_allclose(th.breakpoints_1d(ew.Relu(), [(w, b), out]), expected, rtol=1e-12)
+    np.testing.assert_allclose(rg.breakpoints_1d(ew.Relu(), [(w, b), out]), expected, rtol=1e-12)
     inside = expected[(expected > -1) & (expected < 2)]
-    np.testing.assert_allclose(th.breakpoints_1d(ew.Relu(), [(w, b), out], -1, 2), inside, rtol=1e-12)
-    np.testing.assert_allclose(th.breakpoints_1d(ew.Relu(), [(w, b), out], 0.5), expected[expected > 0.5], rtol=1e-12)
+    np.testing.assert_allclose(rg.breakpoints_1d(ew.Relu(), [(w, b), out], -1, 2), inside, rtol=1e-12)
+    np.testing.assert_allclose(rg.breakpoints_1d(ew.Relu(), [(w, b), out], 0.5), expected[expected > 0.5], rtol=1e-12)
     deep = drawn(rng, [1, 20, 20, 1])
-    segment = th.line_regions(ew.Relu(), deep, [-1e4], [1e4])
-    everywhere = th.breakpoints_1d(ew.Relu(), deep)
+    segment = rg.line_regions(ew.Relu(), deep, [-1e4], [1e4])
+    everywhere = rg.breakpoints_1d(ew.Relu(), deep)
     np.testing.assert_allclose(everywhere, 2e4 * segment.breakpoints - 1e4, rtol=0, atol=1e-9)
 
 
@@ -195,8 +199,8 @@ def cells(normals, offsets):
 def test_one_layer_has_as_many_regions_as_zaslavsky_says():
     rng = np.random.default_rng(5)
     (w, b), out = drawn(rng, [2, 7, 1])
-    patterns = th.activation_pattern(ew.Relu(), [(w, b), out], cells(w, b))[0]
-    assert len(np.unique(patterns, axis=0)) == th.max_regions(2, [7]) == th.reachable_regions(2, [7]) == 29
+    patterns = rg.activation_pattern(ew.Relu(), [(w, b), out], cells(w, b))[0]
+    assert len(np.unique(patterns, axis=0)) == rg.max_regions(2, [7]) == rg.reachable_regions(2, [7]) == 29
 
 
 def serra(inputs, widths):
@@ -209,35 +213,35 @@ def serra(inputs, widths):
 
 def test_bounds_of_deep_networks():
     for inputs, widths in itertools.product((1, 2, 3, 5), ([7], [3, 3], [2, 5, 3], [6, 1, 4], [3, 3, 3, 3], [8, 2])):
-        assert th.max_regions(inputs, widths) == serra(inputs, widths)
+        assert rg.max_regions(inputs, widths) == serra(inputs, widths)
         if min(widths[:-1], default=inputs) >= inputs:
-            assert th.reachable_regions(inputs, widths) <= th.max_regions(inputs, widths)
-    assert th.max_regions(1000, [10]) == 2**10
-    assert th.max_regions(784, [500] * 10).bit_length() > 4000
-    assert th.reachable_regions(1, [2] * 10) == 2**9 * 3  # as many as sawteeth of two units a layer
+            assert rg.reachable_regions(inputs, widths) <= rg.max_regions(inputs, widths)
+    assert rg.max_regions(1000, [10]) == 2**10
+    assert rg.max_regions(784, [500] * 10).bit_length() > 4000
+    assert rg.reachable_regions(1, [2] * 10) == 2**9 * 3  # as many as sawteeth of two units a layer
     rng = np.random.default_rng(6)
     grid = np.stack(np.meshgrid(*[np.linspace(-4, 4, 250)] * 2), -1).reshape(-1, 2)
-    patterns = th.activation_pattern(ew.Relu(), drawn(rng, [2, 4, 4, 1]), grid)
+    patterns = rg.activation_pattern(ew.Relu(), drawn(rng, [2, 4, 4, 1]), grid)
     seen = len(np.unique(np.concatenate(patterns, 1), axis=0))
-    assert 10 < seen <= th.max_regions(2, [4, 4]) == 121
+    assert 10 < seen <= rg.max_regions(2, [4, 4]) == 121
 
 
 def test_regions_are_convex_and_affine():
-    net = ew.Serial(ew.Dense(9), ew.Relu(), ew.Sum(ew.Dense(6), ew.Dense(6)), ew.HardTanh(), ew.Dense(2))
+    net = ew.Serial(ew.Dense(9), ew.Relu(), ew.Sum(ew.Dense(6), ew.Dense(6)), ew.activations.HardTanh(), ew.Dense(2))
     params = parameters(net, (4,), 0)
     rng = np.random.default_rng(7)
     x = rng.normal(size=4)
-    region = th.region_halfspaces(net, params, x)
+    region = rg.region_halfspaces(net, params, x)
     points = x + 0.3 * rng.normal(size=(3000, 4))
-    join = lambda rows: np.concatenate(th.activation_pattern(net, params, rows), 1)
+    join = lambda rows: np.concatenate(rg.activation_pattern(net, params, rows), 1)
     same = np.all(join(points) == join(x[None]), 1)
     assert 50 < same.sum() < 2950
     np.testing.assert_array_equal(region.contains(points), same)
     inside = points[same]
     assert np.all(join((inside[1:] + inside[:-1]) / 2) == join(x[None]))
-    values = [th.line_regions(net, params, x, point).values[-1] for point in inside[:3]]
+    values = [rg.line_regions(net, params, x, point).values[-1] for point in inside[:3]]
     np.testing.assert_allclose(values, inside[:3] @ region.slope.T + region.intercept, rtol=0, atol=1e-13)
-    assert th.count_regions_line(net, params, x, inside[0]) == 1
+    assert rg.count_regions_line(net, params, x, inside[0]) == 1
 
 
 def relu_stack(depth, width, w_std=2**0.5, b_std=0.3**0.5):
@@ -246,14 +250,14 @@ def relu_stack(depth, width, w_std=2**0.5, b_std=0.3**0.5):
 
 def test_one_layer_bends_by_a_cauchy_law():
     s, low, high = np.sqrt(0.3 / 2), -1.0, 2.0
-    found = th.expected_regions(relu_stack(1, 50), [low], [high])
+    found = rg.expected_regions(relu_stack(1, 50), [low], [high])
     expected = 50 * (np.arctan(high / s) - np.arctan(low / s)) / np.pi
     assert found.count == pytest.approx(1 + expected, rel=1e-10)
     # in any dimension: the angle between the two ends, with the bias as one more coordinate
     p, q = np.array([1.0, -2.0, 0.5]), np.array([-1.0, 1.0, 0.7])
     a, b = (np.append(v * np.sqrt(2 / 3), np.sqrt(0.3)) for v in (p, q))
     angle = np.arccos(a @ b / np.sqrt((a @ a) * (b @ b)))
-    assert th.expected_regions(relu_stack(1, 50), p, q).breakpoints[0] == pytest.approx(50 * angle / np.pi, rel=1e-10)
+    assert rg.expected_regions(relu_stack(1, 50), p, q).breakpoints[0] == pytest.approx(50 * angle / np.pi, rel=1e-10)
 
 
 def test_deep_rates_are_those_of_the_kernel_recursion():
@@ -262,15 +266,17 @@ def test_deep_rates_are_those_of_the_kernel_recursion():
     for b2 in (0.3, 1e-8):
         bends = lambda level: 60 * scipy.integrate.quad(rate, -1, 2, (level,), points=[0], limit=200)[0]
         expected = [bends(layers * b2) for layers in (1, 2, 3)]
-        found = th.expected_regions(relu_stack(3, 60, b_std=b2**0.5), [-1.0], [2.0])
+        found = rg.expected_regions(relu_stack(3, 60, b_std=b2**0.5), [-1.0], [2.0])
         np.testing.assert_allclose(found.breakpoints, expected, rtol=1e-7)
-    assert th.expected_regions(relu_stack(3, 60), [-1.0], [2.0]).count == pytest.approx(138.15, abs=0.01)
+    assert rg.expected_regions(relu_stack(3, 60), [-1.0], [2.0]).count == pytest.approx(138.15, abs=0.01)
 
 
 def test_deep_rates_are_those_of_the_kernel():
     """Kac and Rice's rate from differences of the NNGP kernel, for a sum of two branches with means."""
     branch = lambda shift, f: ew.Serial(ew.Dense(9, b_std=shift), f)
-    before = ew.Serial(ew.Sum(branch(0.5, ew.Abs()), branch(0.1, ew.LeakyRelu(0.2))), ew.Dense(9, b_std=0.2))
+    before = ew.Serial(
+        ew.Sum(branch(0.5, ew.activations.Abs()), branch(0.1, ew.LeakyRelu(0.2))), ew.Dense(9, b_std=0.2)
+    )
     p, q, h = np.array([0.1, 0.1]), np.array([4.0, -2.0]), 1e-4
     x, w = np.polynomial.legendre.leggauss(24)
     times = (x + 1) / 2
@@ -280,7 +286,7 @@ def test_deep_rates_are_those_of_the_kernel():
     var, cov = k[:, 1, 1], (k[:, 2, 1] - k[:, 0, 1]) / (2 * h)
     slope = (k[:, 2, 2] - 2 * k[:, 2, 0] + k[:, 0, 0]) / (4 * h * h)
     expected = 9 * np.sum(w / 2 * np.sqrt(slope / var - (cov / var) ** 2)) / np.pi
-    found = th.expected_regions(ew.Serial(before, ew.Relu(), ew.Dense(1)), p, q)
+    found = rg.expected_regions(ew.Serial(before, ew.Relu(), ew.Dense(1)), p, q)
     assert found.breakpoints[-1] == pytest.approx(expected, rel=1e-3)
 
 
@@ -298,7 +304,7 @@ def test_deep_networks_bend_as_often_as_expected():
         counts.append(1 + bends)
     error = np.std(counts) / np.sqrt(len(counts))
     assert error < 2
-    assert abs(np.mean(counts) - th.expected_regions(relu_stack(3, 60), [-1.0], [2.0]).count) < 3.5 * error
+    assert abs(np.mean(counts) - rg.expected_regions(relu_stack(3, 60), [-1.0], [2.0]).count) < 3.5 * error
 
 
 def test_other_activations_sums_and_means_bend_as_often_as_expected():
@@ -306,11 +312,11 @@ def test_other_activations_sums_and_means_bend_as_often_as_expected():
     rng, n = np.random.default_rng(9), 100
     net = ew.Serial(
         ew.Dense(n, w_std=1.4, b_std=0.3),
-        ew.HardTanh(),
-        ew.Sum(ew.Serial(ew.Dense(n, w_std=1.2), ew.Relu()), ew.Serial(ew.Dense(n, b_std=0.5), ew.Abs())),
+        ew.activations.HardTanh(),
+        ew.Sum(ew.Serial(ew.Dense(n, w_std=1.2), ew.Relu()), ew.Serial(ew.Dense(n, b_std=0.5), ew.activations.Abs())),
         ew.Dense(n, w_std=1.1),
         ew.LeakyRelu(0.1),
-        ew.Concat(ew.Dense(n), ew.Scale(0.5)),
+        ew.Concat(ew.Dense(n), ew.layers.Scale(0.5)),
         ew.Dense(n, b_std=0.1),
         ew.Relu(),
         ew.Dense(1),
@@ -329,7 +335,7 @@ def test_other_activations_sums_and_means_bend_as_often_as_expected():
         z4 = dense(np.concatenate([dense(h, 1.0), 0.5 * h]), 1.0, 0.1)
         counts.append([crossed(z1, -1, 1), *(crossed(z, 0) for z in (z0, z2, z3, z4))])
     error = np.std(counts, 0) / np.sqrt(len(counts))
-    found = th.expected_regions(net, p, q).breakpoints
+    found = rg.expected_regions(net, p, q).breakpoints
     assert np.all(error < 0.03 * found)
     assert np.all(np.abs(np.mean(counts, 0) - found) < 3.5 * error)
 
@@ -338,42 +344,45 @@ RELU = ew.Serial(ew.Dense(3), ew.Relu(), ew.Dense(1))
 PARAMS = parameters(RELU, (2,), 0)
 PLAIN = [(np.ones((3, 2)), np.zeros(3)), (np.ones((1, 3)), np.zeros(1))]
 BAD = {
-    "a smooth activation": (lambda: th.line_regions(ew.Erf(), PLAIN, [0, 0], [1, 1]), "Erf.*not piecewise linear"),
+    "a smooth activation": (lambda: rg.line_regions(ew.Erf(), PLAIN, [0, 0], [1, 1]), "Erf.*not piecewise linear"),
     "a smooth layer": (
-        lambda: th.line_regions(ew.Serial(ew.Dense(3), ew.Gelu()), (PARAMS[0], ()), [0, 0], [1, 1]),
+        lambda: rg.line_regions(ew.Serial(ew.Dense(3), ew.Gelu()), (PARAMS[0], ()), [0, 0], [1, 1]),
         r"Gelu.*Serial\[1\]",
     ),
     "a normalization": (
-        lambda: th.line_regions(ew.Serial(ew.LayerNorm()), ((),), [0, 0], [1, 1]),
+        lambda: rg.line_regions(ew.Serial(ew.LayerNorm()), ((),), [0, 0], [1, 1]),
         "LayerNorm.*not covered",
     ),
-    "a jump": (lambda: th.expected_regions(ew.Serial(ew.Dense(3), ew.Step()), [0.0], [1.0]), "Step"),
-    "one point": (lambda: th.line_regions(RELU, PARAMS, [1, 0], [1, 0]), "same point"),
-    "not finite": (lambda: th.line_regions(RELU, PARAMS, [1, np.nan], [1, 0]), "p has shape.*finite"),
-    "two shapes": (lambda: th.line_regions(RELU, PARAMS, [1, 0], [1, 0, 0]), "one shape"),
-    "another dimension": (lambda: th.line_regions(RELU, PARAMS, [1, 0, 0], [1, 0, 1]), r"Serial\[0\] Dense takes 2"),
-    "other parameters": (lambda: th.line_regions(RELU, PARAMS[:2], [1, 0], [1, 1]), "3 parts"),
-    "no weight": (lambda: th.line_regions(RELU, ((), (), ()), [1, 0], [1, 1]), "needs a weight"),
-    "no pairs": (lambda: th.line_regions(ew.Relu(), [np.ones((2, 2))], [1, 0], [1, 1]), "pair"),
+    "a jump": (lambda: rg.expected_regions(ew.Serial(ew.Dense(3), ew.activations.Step()), [0.0], [1.0]), "Step"),
+    "one point": (lambda: rg.line_regions(RELU, PARAMS, [1, 0], [1, 0]), "same point"),
+    "not finite": (lambda: rg.line_regions(RELU, PARAMS, [1, np.nan], [1, 0]), "p has shape.*finite"),
+    "two shapes": (lambda: rg.line_regions(RELU, PARAMS, [1, 0], [1, 0, 0]), "one shape"),
+    "another dimension": (
+        lambda: rg.line_regions(RELU, PARAMS, [1, 0, 0], [1, 0, 1]),
+        r"Serial\[0\] Dense takes 2",
+    ),
+    "other parameters": (lambda: rg.line_regions(RELU, PARAMS[:2], [1, 0], [1, 1]), "3 parts"),
+    "no weight": (lambda: rg.line_regions(RELU, ((), (), ()), [1, 0], [1, 1]), "needs a weight"),
+    "no pairs": (lambda: rg.line_regions(ew.Relu(), [np.ones((2, 2))], [1, 0], [1, 1]), "pair"),
     "a transposed matrix": (
-        lambda: th.line_regions(ew.Relu(), [(np.ones((2, 3)), np.ones(3))], [0], [1]),
+        lambda: rg.line_regions(ew.Relu(), [(np.ones((2, 3)), np.ones(3))], [0], [1]),
         r"\(out, in\)",
     ),
     "infinite weights": (
-        lambda: th.line_regions(ew.Relu(), [(np.full((3, 2), np.inf), np.ones(3))], [0, 0], [1, 1]),
+        lambda: rg.line_regions(ew.Relu(), [(np.full((3, 2), np.inf), np.ones(3))], [0, 0], [1, 1]),
         "not finite",
     ),
-    "an empty interval": (lambda: th.breakpoints_1d(*th.sawtooth(1), 2.0, 1.0), "low below high"),
-    "no depth": (lambda: th.sawtooth(0), "depth=0"),
-    "no inputs": (lambda: th.max_regions(0, [3]), "inputs=0"),
-    "no layers": (lambda: th.max_regions(2, []), "hidden layers"),
-    "an empty layer": (lambda: th.max_regions(2, [3, 0]), r"widths\[1\]=0: expected a whole number"),
+    "an empty interval": (lambda: rg.breakpoints_1d(*rg.sawtooth(1), 2.0, 1.0), "low below high"),
+    "no depth": (lambda: rg.sawtooth(0), "depth=0"),
+    "no inputs": (lambda: rg.max_regions(0, [3]), "inputs=0"),
+    "no layers": (lambda: rg.max_regions(2, []), "hidden layers"),
+    "an empty layer": (lambda: rg.max_regions(2, [3, 0]), r"widths\[1\]=0: expected a whole number"),
     "a bare number": (lambda: check_shape(2, 7), r"widths=7: .* as in \[7\]"),
-    "too narrow to fold": (lambda: th.reachable_regions(3, [2, 3]), "at least as wide"),
-    "an open width": (lambda: th.expected_regions(ew.Serial(ew.Dense(), ew.Relu()), [0.0], [1.0]), "open width"),
-    "sites": (lambda: th.expected_regions(RELU, np.zeros((2, 2)), np.ones((2, 2))), r"\(channels,\)"),
-    "through the origin": (lambda: th.expected_regions(RELU, [-1.0, 0.0], [1.0, 0.0]), "no biases"),
-    "another point": (lambda: th.region_halfspaces(RELU, PARAMS, [1.0, 2.0]).contains([[1.0]]), "expected 2"),
+    "too narrow to fold": (lambda: rg.reachable_regions(3, [2, 3]), "at least as wide"),
+    "an open width": (lambda: rg.expected_regions(ew.Serial(ew.Dense(), ew.Relu()), [0.0], [1.0]), "open width"),
+    "sites": (lambda: rg.expected_regions(RELU, np.zeros((2, 2)), np.ones((2, 2))), r"\(channels,\)"),
+    "through the origin": (lambda: rg.expected_regions(RELU, [-1.0, 0.0], [1.0, 0.0]), "no biases"),
+    "another point": (lambda: rg.region_halfspaces(RELU, PARAMS, [1.0, 2.0]).contains([[1.0]]), "expected 2"),
 }
 
 
@@ -385,6 +394,6 @@ def test_bad_input_is_named(case):
 
 
 def test_lines_that_fit_no_memory_are_refused(monkeypatch):
-    monkeypatch.setattr("everwide.engine._memory.available_memory", lambda: 50_000)
+    monkeypatch.setattr("everwide._engine._memory.available_memory", lambda: 50_000)
     with pytest.raises(ew.MemoryBudgetError, match="breakpoints"):
-        th.count_regions_line(*th.sawtooth(12), [0.0], [1.0])
+        rg.count_regions_line(*rg.sawtooth(12), [0.0], [1.0])

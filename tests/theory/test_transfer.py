@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everwide.spectral import KernelError
-from everwide.theory import (
+from everwide.theory.eigenlearning import (
     cumulative_power,
     eigensystem,
     learnability,

@@ -43,7 +43,7 @@ class TwoSlope(AbstractTwoSlope):
     """`negative * x` below zero, `positive * x` above.
 
     >>> import everwide as ew
-    >>> net = ew.Serial(ew.Dense(), ew.TwoSlope(-0.3, 1.2), ew.Dense(1))
+    >>> net = ew.Serial(ew.Dense(), ew.activations.TwoSlope(-0.3, 1.2), ew.Dense(1))
     """
 
     folds: ClassVar[bool] = False
@@ -85,7 +85,7 @@ class Abs(AbstractTwoSlope):
     """`|x|`.
 
     >>> import everwide as ew
-    >>> net = ew.Serial(ew.Dense(), ew.Abs(), ew.Dense(1))
+    >>> net = ew.Serial(ew.Dense(), ew.activations.Abs(), ew.Dense(1))
     """
 
     folds: ClassVar[bool] = True

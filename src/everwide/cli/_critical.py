@@ -53,7 +53,7 @@ def critical(
 
 
 def _of_activation(found: AbstractActivation) -> dict[str, Any]:
-    from ..theory import critical_init
+    from ..theory.criticality import critical_init
 
     point = critical_init(found)
     facts: dict[str, Any] = {"activation": point.name, "kind": str(point.kind), "reason": point.reason or None}
@@ -81,8 +81,8 @@ def _print_activation(facts: dict[str, Any]) -> None:
 
 
 def _of_network(net: AbstractLayer, sites: tuple[int, ...] | None) -> dict[str, Any]:
-    from ..theory import critical as tuned_network
-    from ..theory import propagate
+    from ..theory.criticality import critical as tuned_network
+    from ..theory.criticality import propagate
 
     tuned = tuned_network(net)
     facts: dict[str, Any] = {"weights": _weights(tuned, "")}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ..engine._memory import human
+from .._engine import human
 from ..signal import Parametrization
 from ._faults import in_a_sentence
 from ._networks import complete_networks, network

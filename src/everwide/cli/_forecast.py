@@ -65,8 +65,8 @@ def _goal(problem: Problem, accuracy: float | None, error: float | None) -> floa
 def _found(problem: Problem, rows: tuple[int, ...] | None, goal: float | None, seed: int) -> dict[str, Any]:
     import everwide as ew
 
-    from ..theory import ForecastWarning
-    from ..theory import forecast as made
+    from ..forecasting import ForecastWarning
+    from ..forecasting import forecast as made
 
     with bar("kernel") as tick:
         watch: Any = lambda p: tick(p.done, p.total, "kernel")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from ..engine._memory import human
+from .._engine import human
 from ..layers import AbstractLayer
 from ..tables import read_inputs
 from ._faults import in_a_sentence

@@ -40,7 +40,7 @@ def rate(
 def _found(problem: Problem, momentum: float) -> dict[str, Any]:
     import everwide as ew
 
-    from ..theory import fit_times, stable_rates
+    from ..theory.rates import fit_times, stable_rates
 
     with bar("kernel") as tick:
         watch: Any = lambda p: tick(p.done, p.total, "kernel")

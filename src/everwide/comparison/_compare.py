@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from ..engine import InputError, Progress
+from .._checks import InputError
+from .._engine import Progress
 from ..layers import AbstractLayer
 from ..signal import Parametrization
 from ._finite import Trainer, train

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._checks import InputError
 from .._gram import ntk
-from ..engine import InputError
 from ..signal import Parametrization
 from ..spectral import Spectrum, gradient_descent
 from ._finite import Trained

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..engine import InputError
-from ..engine._inputs import Rows, as_rows, matching
+from .._checks import InputError
+from .._engine import Rows, as_rows, matching
 from ..kernel import Edges, Example, Inputs
 from ..kernels import Infinite
 from ..layers import AbstractLayer, Dropout

@@ -11,7 +11,7 @@ import jax.random as jr
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from ..engine._memory import require
+from .._engine import require
 from ._models import Function, Model, TorchModel, as_model
 from ._operators import MEMORY, activation_bytes, count, in_chunks, output_of
 from ._refusals import refuse_batch_dependence

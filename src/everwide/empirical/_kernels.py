@@ -8,8 +8,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from ..engine import Progress
-from ..engine._memory import available_memory, require
+from .._engine import Progress, available_memory, require
 from ._factors import AbstractTangents
 from ._forms import Job, Outputs
 from ._results import finished, shape, write

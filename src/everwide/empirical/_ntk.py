@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..engine import Progress
+from .._engine import Progress
 from ._factors import AbstractTangents
 from ._forms import Form, Job, Outputs, decide, ready, tile
 from ._kernels import kernels

@@ -13,7 +13,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array, Float, PyTree
 from scipy.sparse.linalg import LinearOperator
 
-from ..engine._memory import require
+from .._engine import require
 from ._models import Function, Model, as_model
 from ._refusals import refuse_batch_dependence
 

@@ -9,11 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..engine import InputError
-from ..engine._gram import fitted
-from ..engine._inputs import Rows, as_rows, matching
-from ..engine._memory import require
-from ..engine._tiles import Size, Tile, tiles
+from .._checks import InputError
+from .._engine import Rows, Size, Tile, as_rows, fitted, matching, require, tiles
 from ..kernel import Inputs
 from ..layers import AbstractLayer
 from ..signal import Pairs, Parametrization

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from ..engine._gram import fitted
-from ..engine._memory import require
+from .._engine import fitted, require
 
 T = TypeVar("T")
 _ROWS = 1024  # examples times outputs in a block: enough for a matrix product to run at full speed

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..engine import InputError
+from .._checks import InputError
 from ..signal import ArchitectureError
 from ._factors import AbstractTangents
 from ._models import Model, TorchModel

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..engine._memory import require
+from .._engine import require
 from ..layers import AbstractLayer
 from ._candidates import Candidate, Kernels, dense_candidates, given_candidate, image_candidates
 from ._choice import Choice

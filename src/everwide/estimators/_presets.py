@@ -1,7 +1,7 @@
 """Networks by name, for those who have none of their own."""
 
+from .._checks import InputError
 from ..activations import Relu
-from ..engine import InputError
 from ..layers import AbstractLayer, Conv, Dense, Flatten, GlobalAvgPool, Residual, Serial
 from ..signal import ArchitectureError, Signal
 

@@ -46,7 +46,7 @@ class Position(eqx.Module):
     Keys and queries see them; with `values=True` the values do too.
 
     >>> import everwide as ew
-    >>> layer = ew.SelfAttention(position=ew.Position(w_std=0.5))
+    >>> layer = ew.SelfAttention(position=ew.layers.Position(w_std=0.5))
     """
 
     w_std: Hyper = 1.0

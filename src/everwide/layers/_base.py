@@ -72,9 +72,9 @@ class AbstractLayer(eqx.Module):
     def critical(self) -> "AbstractLayer":
         """The same architecture with the variances of weights and biases at which deep signals are kept.
 
-        Raises `ArchitectureError` where there are none, with the reason; `everwide.theory.critical` says what is done.
+        Raises `ArchitectureError` where there are none, with the reason: see `everwide.theory.criticality.critical`.
         """
-        from ..theory._criticality import critical  # theory knows layers, and not the other way round
+        from ..theory.criticality import critical  # theory knows layers, and not the other way round
 
         return critical(self)
 

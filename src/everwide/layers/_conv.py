@@ -150,7 +150,7 @@ class ConvTranspose(AbstractLayer):
     Output sizes and padding as in `jax.lax.conv_transpose`; `"CIRCULAR"` gives `size * stride` sites on a circle.
 
     >>> import everwide as ew
-    >>> net = ew.Serial(ew.ConvTranspose((3, 3), strides=2), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
+    >>> net = ew.Serial(ew.layers.ConvTranspose((3, 3), strides=2), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
     """
 
     window: tuple[int, ...] = eqx.field(static=True)
@@ -209,7 +209,7 @@ class ConvLocal(AbstractLayer):
     Arguments as in `Conv`, without dilation. Different positions become independent.
 
     >>> import everwide as ew
-    >>> net = ew.Serial(ew.ConvLocal((3,)), ew.Relu(), ew.Flatten(), ew.Dense(1))
+    >>> net = ew.Serial(ew.layers.ConvLocal((3,)), ew.Relu(), ew.Flatten(), ew.Dense(1))
     """
 
     window: tuple[int, ...] = eqx.field(static=True)

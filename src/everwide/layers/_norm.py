@@ -115,7 +115,7 @@ class RmsNorm(AbstractNorm):
     """Divide by the root mean square over the channels of each site (`sites`: as in `LayerNorm`).
 
     >>> import everwide as ew
-    >>> net = ew.Serial(ew.Dense(), ew.RmsNorm(), ew.Relu(), ew.Dense(1))
+    >>> net = ew.Serial(ew.Dense(), ew.layers.RmsNorm(), ew.Relu(), ew.Dense(1))
     """
 
     centre: ClassVar[bool] = False

@@ -100,7 +100,7 @@ class SumPool(AbstractPool):
     """Sum over sliding windows. `strides=None` means windows that do not overlap.
 
     >>> import everwide as ew
-    >>> net = ew.Serial(ew.Conv((3,)), ew.Relu(), ew.SumPool((2,)), ew.Flatten(), ew.Dense(10))
+    >>> net = ew.Serial(ew.Conv((3,)), ew.Relu(), ew.layers.SumPool((2,)), ew.Flatten(), ew.Dense(10))
     """
 
     pool: Pool
@@ -179,7 +179,7 @@ class GlobalSumPool(AbstractGlobalPool):
     """Sum over all sites.
 
     >>> import everwide as ew
-    >>> net = ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.GlobalSumPool(), ew.Dense(10))
+    >>> net = ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.layers.GlobalSumPool(), ew.Dense(10))
     """
 
     mean: ClassVar[bool] = False

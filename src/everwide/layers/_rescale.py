@@ -17,7 +17,7 @@ class Scale(AbstractLayer):
     """Multiply by a constant.
 
     >>> import everwide as ew
-    >>> net = ew.Serial(ew.Dense(), ew.Scale(0.5), ew.Relu(), ew.Dense(1))
+    >>> net = ew.Serial(ew.Dense(), ew.layers.Scale(0.5), ew.Relu(), ew.Dense(1))
     """
 
     factor: Hyper

@@ -20,8 +20,8 @@ class Index(AbstractLayer):
     """Slices of the site axes, as in `x[1:4, ::2]`; an integer drops its axis.
 
     >>> import everwide as ew
-    >>> last_token = ew.Index(-1)
-    >>> corner = ew.Index(slice(0, 8), slice(0, 8))
+    >>> last_token = ew.layers.Index(-1)
+    >>> corner = ew.layers.Index(slice(0, 8), slice(0, 8))
     """
 
     items: tuple[Item, ...] = eqx.field(static=True)
@@ -64,7 +64,7 @@ def Crop(*margins: tuple[int, int]) -> Index:  # noqa: N802 - reads as a layer, 
     """Cut `(low, high)` sites off the ends of each site axis.
 
     >>> import everwide as ew
-    >>> inner = ew.Crop((1, 1), (0, 2))
+    >>> inner = ew.layers.Crop((1, 1), (0, 2))
     """
     return Index(*(slice(low, -high if high else None) for low, high in margins))
 
@@ -73,7 +73,7 @@ class SiteMap(AbstractLayer):
     """A fixed linear map along one site axis: `matrix` is `(out, in)`, or `(in,)` to sum the axis away.
 
     >>> import everwide as ew, numpy as np
-    >>> difference = ew.SiteMap(np.array([1.0, -1.0]), axis=0)
+    >>> difference = ew.layers.SiteMap(np.array([1.0, -1.0]), axis=0)
     """
 
     matrix: Float[Array | np.ndarray, "..."]
@@ -115,7 +115,7 @@ class Resize(AbstractLayer):
     """Interpolate the sites to another shape, as `jax.image.resize` does; `-1` keeps an axis.
 
     >>> import everwide as ew
-    >>> half = ew.Resize((16, 16), method="linear")
+    >>> half = ew.layers.Resize((16, 16), method="linear")
     """
 
     shape: tuple[int, ...] = eqx.field(static=True)

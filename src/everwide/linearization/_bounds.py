@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..engine import InputError
+from .._checks import InputError
 from ._numbers import known, non_negative, positive, real
 
 

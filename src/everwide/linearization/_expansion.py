@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..engine import InputError
+from .._checks import InputError
 from ._trees import Function, Params, displacement, moved, parameters, zero
 
 

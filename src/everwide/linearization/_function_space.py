@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..engine import InputError
+from .._checks import InputError
 from ._numbers import real
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..engine import InputError
+from .._checks import InputError
 
 _ASYMMETRY = 1e-3  # relative to the largest entry: more than rounding, less than any honest mistake
 

@@ -10,7 +10,7 @@ import jax.random as jr
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..engine import InputError
+from .._checks import InputError
 from ._lanczos import lanczos_cycle
 from ._products import Outputs, Products, Vector, products
 from ._trees import Function, Params, as_vector, outputs, parameters, targets

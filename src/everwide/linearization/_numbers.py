@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..engine import InputError
+from .._checks import InputError
 
 
 def real(value: Any) -> Float[Array, "..."]:

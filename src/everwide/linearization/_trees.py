@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..engine import InputError
+from .._checks import InputError
 
 Params = Any
 Function = Callable[[Params, Any], Any]  # f(params, x) of one example

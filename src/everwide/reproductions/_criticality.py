@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..theory._criticality import PhaseDiagram, critical_init, phase_diagram
+from ..theory.criticality import PhaseDiagram, critical_init, phase_diagram
 from ._claims import Claim
 from ._criticality_claims import claims_of
 from ._criticality_experiments import (
@@ -36,7 +36,7 @@ _TRAINED_WEIGHTS = (0.5, 0.8, 1.2)  # and the critical one
 class Criticality:
     """Numbers of theory beside those of networks. Made by `criticality`.
 
-    - `rows`: one for each prediction. `diagrams`: an `everwide.theory.PhaseDiagram` for tanh and for GELU.
+    - `rows`: one for each prediction. `diagrams`: an `everwide.theory.criticality.PhaseDiagram` for tanh and for GELU.
     - `curves`: what was measured at every depth, for the figure. `sizes`: of the experiments.
 
     >>> from everwide.reproductions import criticality

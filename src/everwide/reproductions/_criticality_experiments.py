@@ -8,7 +8,7 @@ import numpy as np
 import scipy.optimize
 from scipy.special import erf
 
-from ..theory._criticality import critical_init, phase_diagram
+from ..theory.criticality import critical_init, phase_diagram
 from ._criticality_fit import decay_length, jackknife, mean_of, relative_variance
 from ._criticality_networks import Block, Function, first_layer, gradient_sizes, layers
 from ._criticality_training import Digits, trained_accuracy

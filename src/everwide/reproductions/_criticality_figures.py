@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..theory._criticality import PhaseDiagram
+from ..theory.criticality import PhaseDiagram
 from ._criticality_experiments import GRADIENT, LENGTH, TRAINED, VARIANCE_LENGTH, Measured
 from ._figures import _figure as figure_of
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..activations import Relu
 from ..layers import AbstractLayer, Dense, Serial
-from ..theory import eigensystem
+from ..theory.eigenlearning import eigensystem
 from ._claims import Claim
 from ._progress import Stage, Watcher, unwatched
 from ._report import write_report

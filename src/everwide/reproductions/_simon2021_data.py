@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from .._gram import ntk
 from ..layers import AbstractLayer
-from ..theory import eigensystem, mercer
+from ..theory.eigenlearning import eigensystem, mercer
 
 _CUBE = _SPHERE = 8  # dimensions
 _LEVELS = 60

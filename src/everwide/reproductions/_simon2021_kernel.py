@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from ..theory import learning_curve, transfer_matrix
+from ..theory.eigenlearning import learning_curve, transfer_matrix
 from ._simon2021_data import Population
 
 KERNEL = "kernel"

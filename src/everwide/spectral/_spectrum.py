@@ -7,7 +7,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Bool, Float
 
-from ..engine._memory import require
+from .._engine import require
 from ._filters import AbstractFilter
 
 _COPIES = 4  # the matrix, its decomposition, and what LAPACK works in

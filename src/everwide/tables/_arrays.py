@@ -8,8 +8,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ..engine import MemoryBudgetError
-from ..engine._memory import require
+from .._engine import MemoryBudgetError, require
 from ._table import TableError, listed, printable
 from ._text import MOST_COLUMNS
 

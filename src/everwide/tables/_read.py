@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..engine._memory import require
+from .._engine import require
 from ._arrays import inputs_of, load, shaped, target_of
 from ._columns import encode, fill
 from ._table import Table, TableError, printable, unique_names

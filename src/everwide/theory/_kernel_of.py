@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from .._checks import InputError
 from .._gram import gram
-from ..engine import InputError
 from ..kernel import AbstractKernelFunction
 from ..layers import AbstractLayer
 from ..spectral import KernelError, checked_kernel

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
-from ..engine._inputs import as_rows
+from .._engine import as_rows
 from ..kernel import Inputs
 from ..kernels import Infinite
 from ..layers import AbstractLayer

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..engine import InputError
-from ..engine._inputs import as_rows
+from .._checks import InputError
+from .._engine import as_rows
 from ..kernel import AbstractKernelFunction, Inputs
 from ..spectral import KernelError
 from ..spectral._spectrum import check_definite

@@ -15,9 +15,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from .._checks import InputError
 from .._compile import trusted_filter_jit, trusted_jit
-from ..engine import InputError
-from ..engine._inputs import as_rows
+from .._engine import as_rows
 from ..kernel import AbstractKernelFunction
 from ..spectral import Normalization
 from ._compression import pivots, projected, relative_error, rounding

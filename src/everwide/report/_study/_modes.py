@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...spectral import Spectrum
-from ...theory import cumulative_power
+from ...theory.eigenlearning import cumulative_power
 from .._words import count, number, percent
 from ._problem import Problem
 from ._section import Fact, Grid, Section

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...theory import Forecast, ForecastWarning, forecast
+from ...forecasting import Forecast, ForecastWarning, forecast
 from .._words import count, number, percent
 from ._problem import Problem
 from ._section import Fact, Grid, Section

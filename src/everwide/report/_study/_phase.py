@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ...activations import AbstractActivation
 from ...layers import AbstractLayer, Conv, ConvLocal, ConvTranspose, Dense, Repeat, Serial
 from ...signal import ArchitectureError
-from ...theory import CriticalPoint, Kind, critical, critical_init, phase_diagram, susceptibilities
+from ...theory.criticality import CriticalPoint, Kind, critical, critical_init, phase_diagram, susceptibilities
 from .._words import count, number
 from ._problem import Problem
 from ._section import Fact, Grid, Section

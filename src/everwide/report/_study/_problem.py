@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..._engine import Gram
 from ..._gram import gram
-from ...engine import Gram
 from ...estimators import WideClassifier, WideRegressor
 from ...layers import AbstractLayer
 from ...tables import Table

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ...engine import InputError, MemoryBudgetError
+from ..._checks import InputError
+from ..._engine import MemoryBudgetError
 from ...layers import AbstractLayer
 from ...tables import Table
 from . import _accuracy, _agreement, _architecture, _calibration, _data, _modes, _needs, _phase, _rows, _training
@@ -75,7 +76,7 @@ def study(
     >>> study(digits_table().take([0]))
     Traceback (most recent call last):
         ...
-    everwide.engine._inputs.InputError: digits of scikit-learn has 1 rows: a report needs at least two...
+    everwide._engine._inputs.InputError: digits of scikit-learn has 1 rows: a report needs at least two...
     """
     if table.rows < 2:
         raise InputError(f"{table.source} has {table.rows} rows: a report needs at least two, and better a hundred.")

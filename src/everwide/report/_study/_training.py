@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...spectral import gradient_flow
-from ...theory import StableRates, stable_rates
+from ...theory.rates import StableRates, stable_rates
 from ...training import Regression
 from .._words import count, number, percent
 from ._problem import Problem

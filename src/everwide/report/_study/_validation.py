@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
-from ...engine import InputError
+from ..._checks import InputError
 from ...estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor
 from ._problem import QUICK, Problem, known_target
 

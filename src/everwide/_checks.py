@@ -1,0 +1,78 @@
+"""Arguments that many formulas share, checked in one place, as host numbers."""
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+
+class InputError(ValueError):
+    """An argument that cannot be used as given: the message says what was expected, what came, and the way out.
+
+    >>> import everwide as ew, numpy as np
+    >>> ew.gram(ew.Dense(), np.array([[1.0, np.nan]]))
+    Traceback (most recent call last):
+        ...
+    everwide._checks.InputError: x has 1 values that are not finite; the first is nan in row 0, column 1. Drop \
+or impute them (sklearn.impute.SimpleImputer), or mask the sites that do not exist.
+    """
+
+
+def layer_widths(widths: Any) -> tuple[int, ...]:
+    """Widths from the inputs to the outputs, as whole numbers."""
+    message = (
+        f"widths={widths!r}: expected whole numbers above 0 for all layers, from the inputs to the outputs, such as "
+        "(784, 512, 512, 10)."
+    )
+    try:
+        found = tuple(operator.index(width) for width in widths)
+    except TypeError as fault:
+        raise InputError(message) from fault
+    if len(found) < 2 or min(found) < 1:
+        raise InputError(message)
+    return found
+
+
+def hidden_widths(widths: Any) -> tuple[int, ...]:
+    """Widths of hidden layers, of which there may be none."""
+    if isinstance(widths, int | float | np.number):
+        raise InputError(f"widths={widths!r}: expected one width for each hidden layer, as in [{widths}] * depth.")
+    return tuple(whole(n, f"widths[{i}]") for i, n in enumerate(widths))
+
+
+def whole(value: Any, label: str, least: int = 1) -> int:
+    """A whole number, at least that large."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{label}={value!r}: expected a whole number, {least} or more.")
+    return int(value)
+
+
+def positive(value: Any, label: str) -> float:
+    """A finite number above 0."""
+    if not 0 < value < math.inf:
+        raise InputError(f"{label}={value!r}: expected a finite number above 0.")
+    return float(value)
+
+
+def not_negative(value: Any, label: str) -> float:
+    """A finite number, at least 0."""
+    if not 0 <= value < math.inf:
+        raise InputError(f"{label}={value!r}: expected a finite number, at least 0.")
+    return float(value)
+
+
+def probability(value: Any, label: str) -> float:
+    """A number strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise InputError(f"{label}={value!r}: expected a probability, above 0 and below 1.")
+    return float(value)
+
+
+def finite_array(value: Any, label: str) -> Float[np.ndarray, "..."]:
+    """A float64 copy, without NaN and infinity."""
+    found = np.array(value, np.float64)
+    if not np.isfinite(found).all():
+        raise InputError(f"{label} holds {found[~np.isfinite(found)][0]}: expected finite numbers.")
+    return found

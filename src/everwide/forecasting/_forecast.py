@@ -1,0 +1,245 @@
+"""How much data a network needs: its learning curve beyond the rows that are labelled."""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from .._checks import InputError, not_negative, probability, whole
+from ..theory._kernel_of import kernel_matrix
+from ._beliefs import Beliefs, beliefs_of
+from ._labels import targets_of
+from ._pilot import Measured, check_pilot, measure
+from ._plot import plot_forecast
+
+_FEWEST = 64
+_LARGEST_RATIO = 2.0  # between the ends of the 90 % interval, up to which a forecast is trusted
+_LARGEST_FACTOR = 20  # rows, over those of the pilot
+_MOST = 10**12  # rows
+
+Curve = Float[np.ndarray, " n"]
+
+
+class ForecastWarning(UserWarning):
+    """A forecast for more rows than the pilot can speak for.
+
+    >>> import everwide.forecasting as fc
+    >>> import everwide.theory as th
+    >>> issubclass(fc.ForecastWarning, UserWarning)
+    True
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """The test error that a network will have, by the number of rows it learns from. Made by `forecast`.
+
+    - `n`; `error`: median of the mean squared error on new rows (over rows and outputs), at each `n`; `low`, `high`:
+      the interval that should hold it with probability `level`.
+    - `task`: "regression" or "classification". `accuracy`, `accuracy_low`, `accuracy_high`: for classes; or `None`.
+    - `rows`: of the pilot. `ridge`: what is added to the kernel's diagonal, at every `n`.
+    - `noise`: the part of the error that more rows will not remove. `tail`: the part that is not learned yet, with all
+      rows of the pilot. Noise and a very long tail look alike in a small pilot: both are means over what is probable.
+    - `exponent`: of the power law in which the tail falls. `trusted_to`: the most rows for which the 90 % interval is
+      narrow enough (its ends differ by less than a factor of two); from `rows` to 20 times as many.
+
+    >>> import everwide as ew, everwide.forecasting as fc, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(100, 2))
+    >>> found = fc.forecast(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), x, np.abs(x[:, 0]), n=[100])
+    >>> found.task, found.rows
+    ('regression', 100)
+    """
+
+    n: np.ndarray
+    error: Curve
+    low: Curve
+    high: Curve
+    accuracy: Curve | None
+    accuracy_low: Curve | None
+    accuracy_high: Curve | None
+    task: str
+    rows: int
+    ridge: float
+    level: float
+    noise: float
+    tail: float
+    exponent: float
+    trusted_to: int
+    measured: Measured
+    beliefs: Beliefs
+
+    def samples_needed(self, target: float, *, quantile: float = 0.5) -> float:
+        """The fewest rows with which the target is reached: an accuracy for classes, a mean squared error for numbers.
+
+        `quantile=0.9`: with which it is reached with that probability. Infinite where it is not. Beyond `trusted_to`
+        a `ForecastWarning` is given.
+
+        >>> import everwide as ew, everwide.forecasting as fc, numpy as np
+        >>> x = np.random.default_rng(0).normal(size=(200, 3))
+        >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
+        >>> found = fc.forecast(net, x, np.abs(x[:, 0]), n=[300])
+        >>> found.samples_needed(found.error[0])
+        300.0
+        """
+        classes = self.accuracy is not None
+        if not 0 < target < (1 if classes else math.inf):
+            expected = "an accuracy above 0 and below 1" if classes else "a mean squared error above 0"
+            raise InputError(f"samples_needed(target={target!r}): expected {expected}.")
+        probability(quantile, "samples_needed: quantile")
+        value = self.beliefs.wrong if classes else self.beliefs.log_errors
+        limit = 1 - target if classes else math.log(target)
+        found = _first_below(lambda n: np.quantile(value(n), quantile, axis=-1), limit + 1e-12)
+        if found > self.trusted_to:
+            _warn(self.rows, self.trusted_to, f"samples_needed({target!r}) = {found:g}")
+        return found
+
+    def table(self) -> list[dict[str, float]]:
+        """One row for each `n`.
+
+        >>> import everwide as ew, everwide.forecasting as fc, numpy as np
+        >>> x = np.random.default_rng(0).normal(size=(100, 2))
+        >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
+        >>> list(fc.forecast(net, x, np.abs(x[:, 0]), n=[100]).table()[0])
+        ['n', 'error', 'low', 'high']
+        """
+        names = [name for name in ("n", "error", "low", "high", "accuracy") if getattr(self, name) is not None]
+        columns = [getattr(self, name) for name in names]
+        return [{name: float(c[at]) for name, c in zip(names, columns, strict=True)} for at in range(len(self.n))]
+
+    def plot(self, ax: Any = None) -> Any:
+        """The measured beginning, the forecast, its interval, and how far it is trusted; on matplotlib axes."""
+        return plot_forecast(ax, self)
+
+    def __str__(self) -> str:
+        classes = "" if self.accuracy is None else "  accuracy"
+        lines = [f"{'rows':>10}  {'error':>9}  {self.level:.0%} interval{classes}"]
+        for at, n in enumerate(self.n):
+            accuracy = "" if self.accuracy is None else f"  {self.accuracy[at]:8.1%}"
+            lines.append(f"{n:10d}  {self.error[at]:9.4g}  {self.low[at]:.4g} .. {self.high[at]:.4g}{accuracy}")
+        parts = f"Noise {self.noise:.3g}, tail {self.tail:.3g}."
+        lines.append(f"{self.task.capitalize()} from {self.rows} rows; trusted to {self.trusted_to}. {parts}")
+        return "\n".join(lines)
+
+
+def forecast(
+    kernel: Any,
+    x: Any,
+    y: Any,
+    n: Any = None,
+    *,
+    ridge: float | None = None,
+    task: str = "auto",
+    which: str = "ntk",
+    level: float = 0.9,
+    seed: int = 0,
+) -> Forecast:
+    """Predict the test error of a network for more rows than are labelled, from a labelled pilot.
+
+    - `kernel`: a network, a kernel function of the library, a function of two batches, or the kernel matrix of `x`.
+    - `x`, `y`: the pilot, 64 rows or more, drawn at random from what the network will see. Text, truth values,
+      integers with few values and rows of indicators are classes (`task="classification"`), learned as indicators by
+      the squared loss; everything else is numbers (`"regression"`).
+    - `n`: for how many rows; by default from an eighth of the pilot to 20 times as many.
+    - `ridge`: on the kernel's diagonal, the same for all `n`; by default that with the smallest leave-one-out error.
+      It is at least what the rounding of the kernel asks for.
+    - `which`: "ntk", the network trained; or "nngp", the Gaussian process. `level`: of the interval.
+
+    Targets are centred. The pilot is learned in random orders, which measures the learning curve up to its size; shapes
+    of curves (a power law, from some row on, down to a floor of noise) are weighed by how well they agree with it. The
+    interval holds the uncertainty of the shape, and, by resampling rows, that of the level. Beyond `trusted_to` a
+    `ForecastWarning` is given. The share of wrong classes is a power of the mean squared error, fitted to the pilot.
+
+    >>> import everwide as ew, everwide.forecasting as fc, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(200, 3))
+    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
+    >>> found = fc.forecast(net, x, np.abs(x[:, 0]), n=[200, 800])
+    >>> bool(found.error[1] < found.error[0])
+    True
+
+    Hestness et al., "Deep learning scaling is predictable, empirically" (2017), and Simon et al. (2021), for the laws.
+    """
+    if ridge is not None:
+        not_negative(ridge, "forecast: ridge")
+    probability(level, "forecast: level")
+    whole(seed, "forecast: seed", least=0)
+    targets = targets_of(y, task)
+    check_pilot(len(targets.values), _FEWEST)
+    measured = measure(kernel_matrix(kernel, x, which), targets, ridge, seed)
+    asked = _rows_asked_for(n, measured.rows)
+    return _made(asked, measured, beliefs_of(measured, seed), level, targets.task)
+
+
+def _rows_asked_for(n: Any, rows: int) -> np.ndarray:
+    if n is None:
+        return np.unique(np.geomspace(max(8, rows / 8), _LARGEST_FACTOR * rows, 16).astype(int))
+    found = np.atleast_1d(np.asarray(n))
+    if found.ndim > 1 or not found.size or found.dtype.kind not in "iuf" or not ((found >= 1) & (found <= _MOST)).all():
+        raise InputError(f"forecast(n={n!r}): expected one number of rows, or several, from 1 to {_MOST:g}.")
+    if (found != np.floor(found)).any():
+        raise InputError(f"forecast(n={n!r}): expected whole numbers of rows.")
+    return found.astype(np.int64)
+
+
+def _made(n: np.ndarray, measured: Measured, beliefs: Beliefs, level: float, task: str) -> Forecast:
+    ends = ((1 - level) / 2, 0.5, (1 + level) / 2)
+    low, error, high = np.exp(np.quantile(beliefs.log_errors(n), ends, axis=-1))
+    trusted, most = _trusted_to(measured.rows, beliefs), int(n.argmax())
+    if n[most] > trusted:
+        _warn(measured.rows, trusted, f"n={n[most]}, with an interval from {low[most]:.3g} to {high[most]:.3g}")
+    accuracies = (None, None, None)
+    if task == "classification":
+        accuracies = tuple(1 - np.quantile(beliefs.wrong(n), ends, axis=-1)[::-1])
+    shapes = beliefs.shapes
+    noise = beliefs.left_out * shapes.mean(shapes.floors)
+    return Forecast(
+        n=n,
+        error=error,
+        low=low,
+        high=high,
+        accuracy=accuracies[1],
+        accuracy_low=accuracies[0],
+        accuracy_high=accuracies[2],
+        task=task,
+        rows=measured.rows,
+        ridge=measured.ridge,
+        level=level,
+        noise=noise,
+        tail=beliefs.left_out - noise,
+        exponent=shapes.mean(shapes.exponents),
+        trusted_to=trusted,
+        measured=measured,
+        beliefs=beliefs,
+    )
+
+
+def _trusted_to(rows: int, beliefs: Beliefs) -> int:
+    looked_at = np.geomspace(rows, _LARGEST_FACTOR * rows, 60)
+    low, high = np.quantile(beliefs.log_errors(looked_at), (0.05, 0.95), axis=-1)
+    narrow = high - low <= math.log(_LARGEST_RATIO)
+    return int(looked_at[narrow].max()) if narrow.any() else rows
+
+
+def _first_below(curve: Any, limit: float) -> float:
+    """The smallest whole number at which a falling curve is at most `limit`: on a grid, then by bisection."""
+    grid = np.unique(np.geomspace(1, _MOST, 400).astype(np.int64))
+    below = np.flatnonzero(curve(grid) <= limit)
+    if not len(below):
+        return math.inf
+    high = int(grid[below[0]])
+    low = int(grid[below[0] - 1]) if below[0] else 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if curve(np.array([middle]))[0] <= limit else (middle, high)
+    return float(high)
+
+
+def _warn(rows: int, trusted: int, what: str) -> None:
+    warnings.warn(
+        f"{what}: a pilot of {rows} rows is trusted to {trusted}. Beyond, look at the interval more than at the "
+        "forecast, or label more rows.",
+        ForecastWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,161 @@
+"""Where a deep network keeps its signal: the critical variances of an activation."""
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+
+from .._host import Activation, host_function
+from .._pieces import TooRoughError
+from .._response import Response, response
+from ._origin import Origin, origin
+from ._point import CriticalPoint, Kind, Numbers
+from ._scale import own_scale, rescaled
+
+_SMALLEST, _LARGEST, _LOOKS = 1e-4, 1e4, 161  # variances, in squares of the function's own scale
+_EQUAL = 1e-9
+_FLAT = 1e-7  # below, an expansion at one side of zero cannot tell a1 from rounding
+_FAR = 1024.0  # in its own scale, up to which a scale-invariant function must be one
+
+
+def critical_init(activation: Activation) -> CriticalPoint:
+    """The variances of weights and biases at which deep networks of this activation keep their signals.
+
+    Three conditions: `K_star = C_b + C_w E[s^2]` over a Gaussian of variance `K_star`, and both susceptibilities are 1.
+    Where they have no solution the result says so (`kind`, `reason`); nothing is raised.
+
+    - `activation`: a layer such as `Gelu()`, or any function of numpy or JAX arrays, element by element. Its kinks are
+      found, and the size of the arguments at which it bends: variances are looked at around the square of that.
+      Computed in float64 whatever precision JAX runs in. What is no such function raises `ArchitectureError`.
+
+    >>> import everwide as ew, numpy as np
+    >>> from everwide.theory.criticality import critical_init
+    >>> point = critical_init(ew.Gelu())
+    >>> print(point.kind, round(point.K_star, 6), round(point.C_w, 6), round(point.C_b, 6))
+    half-stable 3.561553 1.983058 0.172922
+    >>> critical_init(np.tanh)
+    CriticalPoint(tanh, kind='K*=0', K_star=0, C_w=1, C_b=0, a1=2, b1=2, depth_scale=0.5)
+    >>> critical_init(ew.activations.Softplus()).kind.value
+    'none'
+
+    Poole et al., "Exponential expressivity in deep neural networks through transient chaos" (2016); Roberts, Yaida,
+    Hanin, "The principles of deep learning theory" (2022), chapter 5.
+    """
+    function = host_function(activation)
+    scale = own_scale(function)
+    found = response(activation) if scale == 1 else Response(rescaled(function, scale))
+    try:
+        return _point(found, scale)
+    except TooRoughError as fault:
+        return CriticalPoint(function.name, Kind.NONE, f"none that could be found. {fault}", None)
+
+
+def _point(found: Response, scale: float) -> CriticalPoint:
+    """From `s(scale x)`, whose variances are those of `s` over the squared scale."""
+    place = scale * found.jump(_FAR)
+    if math.isfinite(place):
+        reason = f"it jumps at {place:.4g}, so that E[s'^2], and with it chi_perpendicular, is infinite."
+        return CriticalPoint(found.name, Kind.NONE, reason, None)
+    numbers = _scale_invariant(found, scale)
+    if numbers is not None:
+        return CriticalPoint(found.name, Kind.SCALE_INVARIANT, "", numbers)
+    at_zero = _at_zero(found, origin(found.function), scale)
+    if isinstance(at_zero, Numbers):
+        return CriticalPoint(found.name, Kind.ZERO, "", at_zero)
+    half_stable = _half_stable(found, scale**2)
+    if isinstance(half_stable, Numbers):
+        return CriticalPoint(found.name, Kind.HALF_STABLE, "", half_stable)
+    return CriticalPoint(found.name, Kind.NONE, f"{at_zero} And {half_stable}", None)
+
+
+def _scale_invariant(found: Response, scale: float) -> Numbers | None:
+    """Two slopes: `C_w = 2 / (a+^2 + a-^2)` keeps every variance."""
+    shells = found.shells(_FAR)
+    z, values = np.concatenate([s.nodes for s in shells]), np.concatenate([s.values for s in shells])
+    if min(s.overflow for s in shells) < _FAR:
+        return None
+    right, left = found.function(np.array([1.0, -1.0])) * np.array([1.0, -1.0])
+    size = max(abs(right), abs(left))
+    if not size or np.any(np.abs(values - np.where(z > 0, right, left) * z) > 1e-11 * size * np.abs(z)):
+        return None
+    return Numbers(1.0, float(2 * scale**2 / (right**2 + left**2)), 0.0, 0.0, 0.0, math.inf)
+
+
+def _at_zero(found: Response, zero: Origin, scale: float) -> Numbers | str:
+    """The point `K* = 0`, or why it is none."""
+    size = max(1e-300, float(np.max(np.abs(found.shells(1.0)[0].values))))
+    if not zero.vanishes:
+        return f"K* = 0 needs s(0) = 0, but s(0) = {zero.value:.6g}."
+    if not 1e-12 * size**2 < zero.first < math.inf:
+        what = "s'(0) = 0" if zero.first < math.inf else "s is not differentiable there, from either side"
+        return f"K* = 0 needs a slope at zero, but {what}: no C_w keeps small signals."
+    weight = 1 / zero.first
+    a1, b1 = -weight * zero.second / scale**2, -weight * zero.second_slope / scale**2
+    if zero.middle:  # K' = K - law K^1.5, which is stronger than every a1
+        law = -weight * zero.middle / scale
+        a1 = b1 = math.copysign(math.inf, law)
+        depth = 2 * (math.sqrt(2) - 1) / abs(law)
+    elif abs(a1) * scale**2 > _FLAT:
+        depth = 1 / abs(a1)
+    else:  # linear, up to corrections that are smaller than every power
+        looks = np.geomspace(_SMALLEST, 1.0, 41)
+        grows = bool(np.any(weight * found.at(looks).second / looks > 1 + _EQUAL))
+        a1, b1, depth = (-math.inf, -math.inf, 0.0) if grows else (0.0, 0.0, math.inf)
+    if a1 < 0:
+        return f"K* = 0 is unstable: small variances grow with depth (a1 = {a1:.6g} is negative)."
+    return Numbers(0.0, weight * scale**2, 0.0, a1, b1, depth)
+
+
+def _half_stable(found: Response, unit: float) -> Numbers | str:
+    """The variance at which both susceptibilities agree, or why there is none; `unit` is that of all variances."""
+    looks = np.geomspace(_SMALLEST, found.largest_variance(_LARGEST), _LOOKS)
+    at = found.at(looks)
+    known = at.slope * looks > 1e-13 * at.second  # others are rounding
+    if not known.any():
+        return "both susceptibilities vanish: the function is constant."
+    looks, ahead = looks[known], at.growth[known] / at.slope[known] - 1
+    if np.all(np.abs(ahead) <= _EQUAL):
+        return "chi_parallel = chi_perpendicular at every K, but K* = C_b + C_w E[s^2] then needs a negative C_b."
+    decided = np.flatnonzero(np.abs(ahead) > _EQUAL)
+    crossings = [(i, j) for i, j in itertools.pairwise(decided) if ahead[i] * ahead[j] < 0]
+    refused = ""
+    for i, j in crossings:
+        variance = _agreement(found, float(looks[i]), float(looks[j]))
+        numbers = _tuned(found, variance, unit)
+        if numbers.C_b >= 0:
+            return numbers
+        refused += f" At K = {numbers.K_star:.6g}, where they agree, C_b = {numbers.C_b:.6g} would be negative."
+    if refused:
+        return "chi_parallel = chi_perpendicular = 1 cannot be had:" + refused
+    side = "below" if ahead[decided[0]] < 0 else "above"
+    return (
+        f"chi_parallel stays {side} chi_perpendicular for all K that were looked at (from {looks[0] * unit:.1g} to "
+        f"{looks[-1] * unit:.1g}, around where the function bends): not both can be 1 there."
+    )
+
+
+def _agreement(found: Response, low: float, high: float) -> float:
+    def ahead(log_k: float) -> float:
+        at = found.at_one(math.exp(log_k))
+        return at.growth / at.slope - 1
+
+    return math.exp(root_between(ahead, math.log(low), math.log(high)))
+
+
+def root_between(fn: Callable[[float], float], low: float, high: float) -> float:
+    """Where a continuous function that changes its sign is zero."""
+    found: Any = scipy.optimize.brentq(fn, low, high, xtol=1e-15)
+    return float(found)
+
+
+def _tuned(found: Response, variance: float, unit: float) -> Numbers:
+    at = found.at_one(variance)
+    weight = 1 / at.slope
+    a1, b1 = -weight * at.bend / 2, -weight * at.slope_growth
+    bias = variance - weight * at.second
+    bias = 0.0 if abs(bias) < 1e-12 * variance else bias
+    depth = 1 / (abs(a1) * variance) if a1 else math.inf
+    return Numbers(variance * unit, weight * unit, bias * unit, a1 / unit, b1 / unit, depth)

@@ -1,0 +1,162 @@
+"""Ordered or chaotic: what depth does to the difference of two inputs, for all variances of weights and biases."""
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .._host import Activation
+from .._response import Response
+from ._critical_init import critical_init
+from ._fixed_point import VarianceMap, settled_correlation
+from ._origin import origin
+from ._plot import plot_phases
+from ._susceptibility import SMALLEST, Values, at_least_zero, at_zero, continuous
+
+_CRITICAL = 1e-8
+_ON_LINE = 240
+_WEIGHTS = tuple(np.linspace(0.25, 4.0, 31).tolist())
+_BIASES = tuple(np.linspace(0.0, 1.0, 21).tolist())
+
+
+class Phase(enum.StrEnum):
+    """What depth does to two different inputs: it makes them equal, parts them, or neither, or signals explode.
+
+    >>> from everwide.theory.criticality import Phase
+    >>> Phase("ordered").name
+    'ORDERED'
+    """
+
+    ORDERED = "ordered"
+    CHAOTIC = "chaotic"
+    CRITICAL = "critical"
+    UNBOUNDED = "unbounded"
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseDiagram:
+    """Fixed points and depth scales, a row for each `C_b` and a column for each `C_w`. Made by `phase_diagram`.
+
+    - `K_star`: the variance that signals of variance 1 come to; infinite where they grow without end.
+    - `chi_par`, `chi_perp`: the susceptibilities there (for an infinite `K_star`, at the largest variance looked at).
+    - `correlation`: to which two different inputs come: 1 in the ordered phase, less in the chaotic one.
+    - `xi_par`, `xi_perp`: layers over which deviations from `K_star` and from `correlation` fall by `e`: `-1 / log chi`
+      with the susceptibility at that correlation. Infinite where nothing falls.
+    - `phase`: "ordered", "chaotic", "critical" or "unbounded".
+    - `line`: points `(C_w, C_b)` at which `chi_perp = 1`, one for each of many `K_star`.
+
+    >>> import everwide as ew
+    >>> from everwide.theory.criticality import phase_diagram
+    >>> found = phase_diagram(ew.Relu(), C_w=[1.0, 3.0], C_b=[0.0, 0.5])
+    >>> found.K_star.tolist()
+    [[0.0, inf], [1.0, inf]]
+    """
+
+    name: str
+    C_w: Float[np.ndarray, "*columns"]
+    C_b: Float[np.ndarray, "*rows"]
+    K_star: Float[np.ndarray, "*grid"]
+    chi_par: Float[np.ndarray, "*grid"]
+    chi_perp: Float[np.ndarray, "*grid"]
+    correlation: Float[np.ndarray, "*grid"]
+    xi_par: Float[np.ndarray, "*grid"]
+    xi_perp: Float[np.ndarray, "*grid"]
+    phase: np.ndarray
+    line: Float[np.ndarray, "points 2"]
+
+    def plot(self, ax: Any = None) -> Any:
+        """Depth scales of correlations as colours, and the critical line, on matplotlib axes, which are returned."""
+        return plot_phases(ax, self.name, self.C_w, self.C_b, self.xi_perp, self.line)
+
+
+def phase_diagram(
+    activation: Activation,
+    *,
+    C_w: Values = _WEIGHTS,  # noqa: N803 - as in the literature
+    C_b: Values = _BIASES,  # noqa: N803
+) -> PhaseDiagram:
+    """Where a deep network of this activation comes to, for every variance of weights and biases.
+
+    - `C_w`: variances of weights, times their fan-in. `C_b`: variances of biases. Numbers, or arrays: results have a
+      row for each `C_b` and a column for each `C_w`.
+
+    >>> import everwide as ew
+    >>> from everwide.theory.criticality import phase_diagram
+    >>> found = phase_diagram(ew.activations.Tanh(), C_w=[0.5, 1.0, 2.0], C_b=0.0)
+    >>> [str(phase) for phase in found.phase]
+    ['ordered', 'critical', 'chaotic']
+    >>> found.xi_perp.round(3).tolist()
+    [1.443, inf, 21.724]
+
+    Schoenholz, Gilmer, Ganguli, Sohl-Dickstein, "Deep information propagation" (2017).
+    """
+    weights, biases = at_least_zero("C_w", C_w), at_least_zero("C_b", C_b)
+    found = continuous(activation, 1.0)
+    zero = origin(found.function)
+    point = critical_init(activation)
+    variances = VarianceMap(found, zero.vanishes, point)
+    grid = [(float(w), float(b)) for b in biases.ravel() for w in weights.ravel()]
+    rows = [_settled(variances, w, b) for w, b in grid]
+    shape = (*biases.shape, *weights.shape)
+    column = lambda values: np.array(values, np.float64).reshape(shape)
+    return PhaseDiagram(
+        found.name,
+        weights,
+        biases,
+        K_star=column([row.fixed for row in rows]),
+        chi_par=column([row.par for row in rows]),
+        chi_perp=column([row.perp for row in rows]),
+        correlation=column([row.correlation for row in rows]),
+        xi_par=column([row.length_par for row in rows]),
+        xi_perp=column([row.length_perp for row in rows]),
+        phase=np.array([row.phase.value for row in rows]).reshape(shape),
+        line=_critical_line(found, variances.largest),
+    )
+
+
+class _Settled(NamedTuple):
+    fixed: float
+    par: float
+    perp: float
+    correlation: float
+    length_par: float
+    length_perp: float
+    phase: Phase
+
+
+def _settled(variances: VarianceMap, weight: float, bias: float) -> _Settled:
+    found = variances.found
+    fixed = variances.fixed_point(weight, bias)
+    at = found.at_one(min(fixed, variances.largest)) if fixed > SMALLEST else None
+    par, perp = at_zero(found) if at is None else (at.growth, at.slope)
+    par, perp = weight * par, weight * perp
+    if fixed == math.inf:
+        return _Settled(fixed, par, perp, 1.0, math.inf, math.inf, Phase.UNBOUNDED)
+    if abs(perp - 1) <= _CRITICAL:
+        return _Settled(fixed, par, perp, 1.0, _length(par), math.inf, Phase.CRITICAL)
+    if perp < 1:
+        return _Settled(fixed, par, perp, 1.0, _length(par), _length(perp), Phase.ORDERED)
+    correlation, slope = settled_correlation(found, fixed, weight, bias)
+    return _Settled(fixed, par, perp, correlation, _length(par), _length(slope), Phase.CHAOTIC)
+
+
+def _length(susceptibility: float) -> float:
+    """`-1 / log chi`; what changes sign from layer to layer falls as fast as its size."""
+    size = abs(susceptibility)
+    if size == 0:
+        return 0.0
+    return -1 / math.log(size) if size < 1 - _CRITICAL else math.inf
+
+
+def _critical_line(found: Response, largest: float) -> np.ndarray:
+    """`chi_perp = 1` fixes `C_w` for every `K_star`, and then `C_b`; negative ones do not exist."""
+    variances = np.geomspace(1e-8, largest, _ON_LINE)
+    at = found.at(variances)
+    known = at.slope * variances > 1e-13 * at.second
+    weight = 1 / at.slope[known]
+    bias = variances[known] - weight * at.second[known]
+    bias = np.where(np.abs(bias) < 1e-12 * variances[known], 0, bias)
+    return np.stack([weight, bias], 1)[bias >= 0]

@@ -1,0 +1,93 @@
+"""How much of a small change of its input a layer passes on."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ...signal import ArchitectureError
+from .._host import Activation
+from .._response import Response, response
+from ._origin import origin
+
+SMALLEST = 1e-12  # variance: below, signals count as vanishing
+Values = int | float | Sequence[int | float] | np.ndarray
+
+
+class Susceptibilities(NamedTuple):
+    """By how much a layer multiplies a small change of a variance (`parallel`) and of an angle (`perpendicular`).
+
+    - `parallel`: `dK' / dK`; `perpendicular`: of the squared distance of two nearly equal inputs of equal length, and
+      of squared gradients on their way back.
+
+    Made by `susceptibilities`.
+
+    >>> import everwide as ew
+    >>> from everwide.theory.criticality import susceptibilities
+    >>> float(round(susceptibilities(ew.Gelu(), 1.0, 1.0).parallel, 6))
+    0.48648
+    """
+
+    parallel: Float[np.ndarray, "*shape"] | float
+    perpendicular: Float[np.ndarray, "*shape"] | float
+
+
+def susceptibilities(activation: Activation, K: Values, C_w: Values) -> Susceptibilities:  # noqa: N803
+    """Both susceptibilities of a layer of weights of variance `C_w / fan_in`, where signals have the variance `K`.
+
+    `parallel = C_w E[(z^2 - K) s^2] / 2 K^2` (no derivative, so kinks do no harm) and `perpendicular = C_w E[s'^2]`,
+    over `z ~ N(0, K)`. Below 1 changes die out with depth, above they grow.
+
+    - `K`, `C_w`: numbers, or arrays that go together. `K = 0` is the limit of small signals.
+
+    >>> import everwide as ew
+    >>> from everwide.theory.criticality import susceptibilities
+    >>> [float(round(chi, 9)) for chi in susceptibilities(ew.Relu(), 3.0, 2.0)]
+    [1.0, 1.0]
+    >>> susceptibilities(ew.Erf(), [0.0, 0.1], 1.0).perpendicular.round(6).tolist()
+    [1.27324, 1.076084]
+
+    Poole et al., "Exponential expressivity in deep neural networks through transient chaos" (2016).
+    """
+    variance, weight = np.broadcast_arrays(at_least_zero("K", K), at_least_zero("C_w", C_w))
+    found = continuous(activation, float(variance.max(initial=1.0)))
+    parallel, perpendicular = np.zeros(variance.shape), np.zeros(variance.shape)
+    small = variance < SMALLEST
+    if small.any():
+        parallel[small], perpendicular[small] = at_zero(found)
+    at = found.at(variance[~small])
+    parallel[~small], perpendicular[~small] = at.growth, at.slope
+    return Susceptibilities((weight * parallel)[()], (weight * perpendicular)[()])
+
+
+def at_zero(found: Response) -> tuple[float, float]:
+    """Both, for `C_w = 1` and vanishing variance."""
+    zero = origin(found.function)
+    if zero.first == math.inf or not (zero.smooth or zero.vanishes):
+        raise ArchitectureError(
+            f"{found.name} has a kink at zero, so that its susceptibilities have no finite limit for vanishing "
+            "variance. Pass K above 0."
+        )
+    return zero.first + zero.value * zero.curvature, zero.first
+
+
+def continuous(activation: Activation, largest: float) -> Response:
+    """The sampled activation; raises if it jumps where Gaussians up to this variance see it."""
+    found = response(activation)
+    place = found.jump(12 * math.sqrt(largest))
+    if math.isfinite(place):
+        raise ArchitectureError(
+            f"{found.name} jumps at {place:.4g}: E[s'^2] is infinite, and with it a susceptibility. Use a continuous "
+            "function, such as erf(b x) with a large b."
+        )
+    return found
+
+
+def at_least_zero(name: str, value: Values) -> np.ndarray:
+    """As a float64 array; raises on anything but finite numbers from zero on."""
+    array = np.asarray(value, dtype=np.float64)
+    if not np.all(np.isfinite(array) & (array >= 0)):
+        raise ValueError(f"{name}={value!r}: expected finite numbers that are at least 0. A variance is a square.")
+    return array

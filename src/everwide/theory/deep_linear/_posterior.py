@@ -1,0 +1,138 @@
+"""The exact posterior of deep linear networks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..._checks import InputError, hidden_widths
+from ..._engine import as_rows
+from ._evidence import Interpolation, interpolate
+from ._law import ScaleLaw
+
+_LARGEST = 1e10  # log evidence; differences are good to five digits then
+
+
+class PosteriorPrediction(NamedTuple):
+    """Mean and variance of the outputs at new points, each `(n,)`.
+
+    >>> from everwide.theory import deep_linear
+    >>> deep_linear.PosteriorPrediction._fields
+    ('mean', 'variance')
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+@dataclass(frozen=True)
+class DeepLinearPosterior:
+    """Deep linear networks that interpolate the data. Make it with `deep_linear_posterior`.
+
+    `theta = theta* + r u`: `theta` is the interpolant of least norm, `u` is uniform on the unit sphere orthogonal to
+    the data, and `r^2` is `variance S / n0` times a chi-square variable; `S` is the squared scale of the hidden layers,
+    1 for wide ones. The data speak about `S` through the norm of `theta` alone.
+
+    >>> import numpy as np
+
+    >>> from everwide.theory import deep_linear
+    >>> posterior = deep_linear.deep_linear_posterior(np.eye(3, 10), np.ones(3), [20] * 4)
+    >>> posterior.theta.round(3)[:4], round(posterior.scale_mean, 3)
+    (array([1., 1., 1., 0.]), 3.271)
+    """
+
+    interpolation: Interpolation
+    prior: ScaleLaw
+
+    @property
+    def theta(self) -> np.ndarray:
+        """The posterior mean of the parameters: the interpolant of least norm."""
+        return self.interpolation.theta
+
+    @property
+    def log_evidence(self) -> float:
+        """`log p(y | x)`."""
+        return self.interpolation.log_evidence(self.prior)
+
+    @property
+    def scale_mean(self) -> float:
+        """`E[S | data]`."""
+        return math.exp(self._log_scale_moment(1))
+
+    @property
+    def scale_variance(self) -> float:
+        """`Var[S | data]`."""
+        return self.scale_mean**2 * math.expm1(self._log_scale_moment(2) - 2 * self._log_scale_moment(1))
+
+    @property
+    def squared_norm(self) -> float:
+        """`E[|theta|^2 | data]`."""
+        data = self.interpolation
+        return data.squared_norm + (data.inputs - data.count) * self.weight_variance
+
+    @property
+    def weight_variance(self) -> float:
+        """The posterior variance of `theta` in every direction that the data leave open."""
+        return self.prior.variance * self.scale_mean / self.interpolation.inputs
+
+    def scale_logpdf(self, scale: Any) -> np.ndarray:
+        """The log density of `S` given the data."""
+        values = np.asarray(scale, np.float64)
+        prior = self.prior.logpdf(values)
+        return np.asarray(prior - self._power * np.log(values) - self._rate / values - self._log_tilted(0))
+
+    def predict(self, x: Any) -> PosteriorPrediction:
+        """Mean and variance of the output at each row of `x`.
+
+        >>> import numpy as np
+
+        >>> from everwide.theory import deep_linear
+        >>> posterior = deep_linear.deep_linear_posterior(np.eye(3, 10), np.ones(3), [20] * 4)
+        >>> posterior.predict(np.eye(10)[[0, 9]]).variance.round(4)
+        array([0.    , 0.3271])
+        """
+        rows = as_rows(x).x.astype(np.float64)
+        if rows.shape[1:] != (self.interpolation.inputs,):
+            raise InputError(f"x has shape {rows.shape}, expected (n, {self.interpolation.inputs}) as in the data.")
+        basis = self.interpolation.rows
+        aside = rows - (rows @ basis.T) @ basis
+        return PosteriorPrediction(rows @ self.theta, np.sum(aside**2, 1) * self.weight_variance)
+
+    @property
+    def _power(self) -> float:
+        return self.interpolation.count / 2
+
+    @property
+    def _rate(self) -> float:
+        return self.interpolation.rate(self.prior.variance)
+
+    def _log_tilted(self, order: int) -> float:
+        return self.prior.log_tilted(self._power - order, self._rate)
+
+    def _log_scale_moment(self, order: int) -> float:
+        evidence = self._log_tilted(0)
+        if self.prior.widths and abs(evidence) > _LARGEST:
+            raise InputError(
+                f"The targets are too large for a prior of variance {self.prior.variance:.6g}: the log evidence is "
+                f"{evidence:.3g}, in whose rounding the scale of the layers is lost. Rescale y, or the variance."
+            )
+        return self._log_tilted(order) - evidence
+
+
+def deep_linear_posterior(x: Any, y: Any, widths: Sequence[int], variance: float = 1.0) -> DeepLinearPosterior:
+    """The exact posterior of a deep linear network that interpolates `y`. Arguments as in `deep_linear_log_evidence`.
+
+    >>> import numpy as np
+
+    >>> from everwide.theory import deep_linear
+    >>> wide = deep_linear.deep_linear_posterior(np.eye(3, 10), np.ones(3), [10**6])
+    >>> round(wide.scale_mean, 4), wide.predict(np.ones((1, 10))).mean
+    (1.0, array([3.]))
+
+    Hanin and Zlokapa, "Bayesian interpolation with deep linear networks" (2023).
+    """
+    posterior = DeepLinearPosterior(interpolate(x, y), ScaleLaw(hidden_widths(widths), float(variance)))
+    posterior.interpolation.log_evidence(posterior.prior)  # raises where there is none
+    return posterior

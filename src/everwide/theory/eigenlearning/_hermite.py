@@ -1,0 +1,121 @@
+"""The Hermite expansion of an activation, and when its kernel is positive definite."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..._checks import positive, whole
+from .._response import Response, response
+
+_DEGREE = 60  # up to which polynomials are told from other functions
+_NEGLIGIBLE = 1e-10
+_EQUAL = 1e-7  # distance of two directions that are taken as one
+
+
+def hermite_coefficients(
+    activation: Callable[[Any], Any], degree: int, *, std: float = 1.0
+) -> Float[np.ndarray, " terms"]:
+    """`E[f(std z) he_k(z)]`, k from 0 to `degree`: `he_k` the orthonormal Hermite polynomials, `z` a Gaussian.
+
+    For inputs of unit length, `E[f(w.x) f(w.x')] = sum_k c_k^2 (x.x')^k` over Gaussian `w`.
+
+    - `activation`: one of everwide's, or any function of arrays, element by element. Its kinks and jumps
+      are found.
+
+    >>> import everwide as ew, numpy as np
+
+    >>> from everwide.theory import eigenlearning
+    >>> np.round(eigenlearning.hermite_coefficients(ew.Relu(), 2), 6)
+    array([0.398942, 0.5     , 0.282095])
+    """
+    return _coefficients(response(activation), whole(degree, "degree", 0), positive(std, "std"))
+
+
+def _coefficients(found: Response, degree: int, std: float) -> np.ndarray:
+    rule = found.rule(std, 2 * math.sqrt(degree) + 12)  # beyond, density times polynomial is nothing
+    z, half = rule.places, np.exp(-(rule.places**2) / 4)
+    values = rule.values * rule.weights * half / math.sqrt(2 * math.pi)
+    before, now, terms = np.zeros_like(z), half, []  # times a root of the density, or it overflows
+    for k in range(degree + 1):
+        terms.append(np.sum(values * now))
+        before, now = now, (z * now - math.sqrt(k) * before) / math.sqrt(k + 1)
+    return np.array(terms)
+
+
+class Definiteness(NamedTuple):
+    """Is a kernel of one hidden layer certain to be positive definite on these inputs, and why. Made by `definiteness`.
+
+    >>> from everwide.theory import eigenlearning
+    >>> eigenlearning.Definiteness(True, "why").guaranteed
+    True
+    """
+
+    guaranteed: bool
+    reason: str
+
+
+def definiteness(activation: Callable[[Any], Any], x: Any) -> Definiteness:
+    """Is `E[f(w.x) f(w.x')]`, `w` standard Gaussian, certain to be positive definite on the rows of `x`, of one length?
+
+    It is if the Hermite expansion of `f` has infinitely many terms and no two rows are parallel. If it has infinitely
+    many even and infinitely many odd terms, rows may be antipodal. That `f` is no polynomial is not enough for that:
+    `tanh` is odd, and a pair `x, -x` makes its kernel singular.
+
+    >>> import everwide as ew, numpy as np
+
+    >>> from everwide.theory import eigenlearning
+    >>> eigenlearning.definiteness(ew.Tanh(), np.array([[1.0, 0.0], [-1.0, 0.0]]))
+    Definiteness(guaranteed=False, reason='Rows 0 and 1 are antipodal, and the even part of the activation is a \
+polynomial.')
+    """
+    rows = np.asarray(x, np.float64)
+    if rows.ndim != 2 or not rows.size or not np.isfinite(rows).all():
+        raise ValueError(f"x has shape {rows.shape}, expected finite numbers of shape (n, d).")
+    lengths = np.linalg.norm(rows, axis=1)
+    if not lengths.min() > 0 or np.ptp(lengths) > _EQUAL * lengths.max():
+        raise ValueError(
+            f"Rows of x have lengths {lengths.min():.6g} to {lengths.max():.6g}, expected one. Scale them."
+        )
+    directions = rows / lengths[:, None]
+    same, opposite = (_first_pair(directions, sign) for sign in (1.0, -1.0))
+    if same:
+        return Definiteness(False, f"Rows {same[0]} and {same[1]} are equal.")
+    finite = _polynomial_parts(response(activation), float(lengths[0]))
+    if all(finite.values()):
+        return Definiteness(False, "The activation is a polynomial: the rank of its kernel is bounded.")
+    both = not any(finite.values())
+    if opposite and not both:
+        part = "even" if finite["even"] else "odd"
+        reason = f"Rows {opposite[0]} and {opposite[1]} are antipodal, and the {part} part of the activation is a "
+        return Definiteness(False, reason + "polynomial.")
+    kinds = "even and infinitely many odd Hermite coefficients" if both else "Hermite coefficients"
+    return Definiteness(
+        True, f"Infinitely many {kinds} differ from 0, and no two rows are {'equal' if both else 'parallel'}."
+    )
+
+
+def _polynomial_parts(found: Response, std: float) -> dict[str, bool]:
+    """Is the even, is the odd part a polynomial of low degree: does it go on, far outside, as its terms say?"""
+    terms = _coefficients(found, _DEGREE, std)
+    terms[np.abs(terms) <= _NEGLIGIBLE * np.max(np.abs(terms))] = 0
+    roots = np.array([math.sqrt(math.factorial(k)) for k in range(len(terms))])
+    z = np.array([25.0, 27.0])  # where sixty terms of other functions are far off
+    right, left = found.function(std * z), found.function(-std * z)
+    rounding = _NEGLIGIBLE * (np.abs(right) + np.abs(left))
+
+    def goes_on(parity: int) -> bool:
+        part = (right + (-1) ** parity * left) / 2
+        guess = np.polynomial.hermite_e.hermeval(z, np.where(np.arange(len(terms)) % 2 == parity, terms / roots, 0))
+        return bool(np.all(np.abs(part - guess) <= 1e-4 * np.abs(guess) + rounding))
+
+    return {"even": goes_on(0), "odd": goes_on(1)}
+
+
+def _first_pair(directions: np.ndarray, sign: float) -> tuple[int, int] | None:
+    """Rows that agree up to the sign."""
+    close = directions @ directions.T * sign > 1 - _EQUAL**2 / 2 - 4 * np.finfo(np.float64).eps
+    pairs = np.argwhere(np.triu(close, 1))
+    return (int(pairs[0][0]), int(pairs[0][1])) if len(pairs) else None

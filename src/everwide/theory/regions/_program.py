@@ -1,0 +1,194 @@
+"""A finite network as a short program of affine maps, bends and branches, in float64 on the host."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._checks import InputError
+from ...activations import AbstractActivation
+from ...kernel import Example
+from ...layers import (
+    AbstractLayer,
+    AvgPool,
+    Concat,
+    Conv,
+    ConvLocal,
+    ConvTranspose,
+    Dense,
+    Dropout,
+    Flatten,
+    GlobalAvgPool,
+    GlobalSumPool,
+    Identity,
+    Index,
+    Repeat,
+    Resize,
+    Scale,
+    Serial,
+    SiteMap,
+    Sum,
+    SumPool,
+)
+from ...layers._dense import Affine
+from ._bend import Bend, bend_of
+
+_AFFINE = (Conv, ConvLocal, ConvTranspose, Flatten, AvgPool, SumPool, GlobalAvgPool, GlobalSumPool)
+_AFFINE += (Index, SiteMap, Resize)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """`x -> x weight + bias`, on the last axis."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+    place: str
+
+    def __call__(self, values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Of values with homogeneous coordinates `weight`, one for each row: a direction meets no bias."""
+        if values.shape[-1] != len(self.weight):
+            raise InputError(
+                f"{self.place} takes {len(self.weight)} numbers, and got {values.shape[-1]}: the points and the "
+                "parameters do not belong together."
+            )
+        return values @ self.weight + self.bias * along(weight, values.ndim)
+
+    def error(self, values: np.ndarray, error: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Rounding of the outputs: that of the inputs, as if it were random, and that of this product."""
+        terms = np.max(np.abs(values), 0) @ np.abs(self.weight) + np.abs(self.bias)
+        return np.sqrt(error**2 @ self.weight**2) + np.finfo(np.float64).eps * terms
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Any other affine layer, by its own code."""
+
+    layer: AbstractLayer
+    params: Any
+
+    def __call__(self, values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        size = 1 << max(0, len(values) - 1).bit_length()  # few different shapes: each is compiled
+        padded = np.zeros((size + 1, *values.shape[1:]))
+        padded[: len(values)] = values
+        with jax.enable_x64(True):
+            wide = lambda a: jnp.asarray(a, jnp.float64) if _is_float(a) else a
+            layer, params = jax.tree.map(wide, (self.layer, self.params))
+            out = jax.vmap(lambda x: layer.forward(params, Example(x)).x)(jnp.asarray(padded))
+            out = np.asarray(out)
+        return out[: len(values)] + out[-1] * (along(weight, out.ndim) - 1)
+
+    def error(self, values: np.ndarray, error: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """The same for all outputs: as much as the values themselves grow."""
+        largest = np.max(np.abs(out))
+        growth = largest / max(float(np.max(np.abs(values))), np.finfo(np.float64).tiny)
+        return np.full(out.shape, np.max(error) * growth + 8 * np.finfo(np.float64).eps * largest)
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Programs that read the same values; their outputs are added, or laid side by side along `axis`."""
+
+    programs: tuple["Program", ...]
+    axis: int | None
+
+    def join(self, parts: list[np.ndarray]) -> np.ndarray:
+        """Of values, which have one leading axis more than `axis` counts, or of directions."""
+        return sum(parts[1:], parts[0]) if self.axis is None else np.concatenate(parts, self.axis)
+
+
+Step = Matrix | Forward | Bend | Branches
+Program = tuple[Step, ...]
+
+
+def along(weight: np.ndarray, ndim: int) -> np.ndarray:
+    """One number for each row, against values with `ndim` axes."""
+    return weight.reshape(-1, *(1,) * (ndim - 1))
+
+
+def program_of(net: AbstractLayer, params: Any) -> Program:
+    """The program of a network; of an activation with a list of `(W, b)`, of the plain network between these."""
+    if isinstance(net, AbstractActivation) and len(params):
+        return _plain(net, params)
+    return _walk(net, params, type(net).__name__)
+
+
+def _walk(layer: AbstractLayer, params: Any, place: str) -> Program:
+    if isinstance(layer, Identity | Dropout):
+        return ()
+    if isinstance(layer, Serial | Sum | Concat):
+        return _parts(layer, params, place)
+    if isinstance(layer, Repeat):
+        return _repeated(layer, params, place)
+    if isinstance(layer, Dense):
+        return (_dense(layer, params, place),)
+    if isinstance(layer, Scale):
+        return (Bend(np.zeros(0), np.full(1, float(layer.factor)), np.zeros(1)),)
+    if isinstance(layer, _AFFINE):
+        return (Forward(layer, params),)
+    return (bend_of(layer, place),)
+
+
+def _parts(layer: Serial | Sum | Concat, params: Any, place: str) -> Program:
+    parts = layer.layers if isinstance(layer, Serial) else layer.branches
+    if not isinstance(params, Sequence) or len(params) != len(parts):
+        raise InputError(f"{place} has {len(parts)} parts, and params do not. Pass what net.init returned.")
+    inside = tuple(
+        _walk(part, one, f"{place}[{i}] {type(part).__name__}")
+        for i, (part, one) in enumerate(zip(parts, params, strict=True))
+    )
+    if isinstance(layer, Serial):
+        return sum(inside, ())
+    if isinstance(layer, Concat):
+        return (Branches(inside, -1 if layer.axis is None else layer.axis + 1 if layer.axis >= 0 else layer.axis - 1),)
+    return (Branches(inside, None),)
+
+
+def _repeated(layer: Repeat, params: Any, place: str) -> Program:
+    first, rest = params
+    found = _walk(layer.layer, first, place)
+    for i in range(layer.times - 1):
+        found += _walk(layer.layer, jax.tree.map(lambda a, i=i: a[i], rest), place)
+    return found
+
+
+def _dense(layer: Dense, params: Any, place: str) -> Matrix:
+    if not isinstance(params, Affine):
+        raise InputError(f"{place} needs a weight, and params has none there. Pass what net.init returned.")
+    weight = np.asarray(params.weight, np.float64)
+    bias = np.zeros(weight.shape[-1]) if params.bias is None else np.asarray(params.bias, np.float64)
+    if not params.fans.parametrization.in_weights:
+        weight = weight * (float(layer.affine.w_std) * params.fans.size)
+        bias = bias if layer.affine.b_std is None else bias * float(layer.affine.b_std)
+    return Matrix(*_finite(weight, bias, place), place)
+
+
+def _plain(activation: AbstractActivation, matrices: Any) -> Program:
+    """`W` is `(out, in)` and `b` is `(out,)`, as in PyTorch; the activation acts between them."""
+    steps: list[Step] = []
+    bend = bend_of(activation, "net")
+    for i, pair in enumerate(matrices):
+        place = f"matrix {i}"
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InputError(f"{place}: expected a pair (W, b), got {type(pair).__name__}.")
+        weight, bias = (np.asarray(a, np.float64) for a in pair)
+        if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+            raise InputError(
+                f"{place}: expected W of shape (out, in) and b of shape (out,), got {weight.shape} and {bias.shape}."
+            )
+        steps += [bend] if i else []
+        steps.append(Matrix(*_finite(weight.T, bias, place), place))
+    return tuple(steps)
+
+
+def _finite(weight: np.ndarray, bias: np.ndarray, place: str) -> tuple[np.ndarray, np.ndarray]:
+    if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+        raise InputError(f"The parameters of {place} hold numbers that are not finite. Training may have diverged.")
+    return weight, bias
+
+
+def _is_float(a: Any) -> bool:
+    return isinstance(a, jax.Array | np.ndarray) and jnp.issubdtype(a.dtype, jnp.floating)
