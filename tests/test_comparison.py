@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide._engine import InputError
+from everwide import InputError
 from everwide.comparison import compare
 from everwide.linearization import linearize
 from everwide.testing import Slope, exact_for

@@ -8,7 +8,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from everwide._engine import InputError
+from everwide import InputError
 from everwide.linearization import (
     lee_bounds,
     linearize,

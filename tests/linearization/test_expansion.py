@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide._engine import InputError
+from everwide import InputError
 from everwide.linearization import linearize, scale_output, taylor
 from everwide.testing import Slope, exact_for
 

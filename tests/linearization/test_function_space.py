@@ -8,7 +8,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import everwide as ew
-from everwide._engine import InputError
+from everwide import InputError
 from everwide.linearization import function_space_step, influence
 from everwide.testing import Slope, exact_for
 

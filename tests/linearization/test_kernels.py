@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everwide._engine import InputError
+from everwide import InputError
 from everwide.linearization import kernel_distance, label_alignment
 from everwide.testing import exact_for
 

@@ -9,7 +9,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 import everwide as ew
-from everwide._engine import InputError
+from everwide import InputError
 from everwide.linearization import kernel_distance, lazy_kappa, scale_output
 from everwide.testing import Slope
 

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.integrate import solve_ivp
 
 import everwide as ew
-from everwide._engine import InputError
+from everwide import InputError
 from everwide.linearization import quadratic_model
 from everwide.testing import exact_for
 

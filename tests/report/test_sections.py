@@ -187,7 +187,7 @@ def test_phase_of_rectifiers_with_he_weights(numbers):
 
 def test_forecast_is_that_of_theory(numbers):
     found = _needs.needs(numbers).numbers
-    direct = fc.forecast(numbers.kernel.ntk, None, numbers.y[:, 0], found["n"][:2], task="regression")
+    direct = ew.forecasting.forecast(numbers.kernel.ntk, None, numbers.y[:, 0], found["n"][:2], task="regression")
     np.testing.assert_allclose(found["error"][:2], direct.error)
     goal = found["targets"][0] / np.std(numbers.labels)
     assert found["rows_needed"][0] >= len(numbers.labels)

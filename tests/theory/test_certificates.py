@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from everwide._engine import InputError
+from everwide import InputError
 from everwide.linearization import lee_bounds
 from everwide.spectral import KernelError
 from everwide.theory import finite_width

@@ -8,8 +8,8 @@ import scipy.stats
 from scipy.integrate import quad
 
 import everwide as ew
+from everwide import InputError
 from everwide._checks import layer_widths
-from everwide._engine import InputError
 from everwide.signal import ArchitectureError
 from everwide.testing import SAMPLED
 from everwide.theory import finite_width

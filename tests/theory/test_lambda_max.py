@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from everwide._engine import InputError
+from everwide import InputError
 from everwide.spectral import KernelError
 from everwide.spectral import _extremes as spectral_extremes
 from everwide.testing import Slope
