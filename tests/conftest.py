@@ -12,7 +12,7 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-install_import_hook("everwide", "typechecker.checked")
+install_import_hook(["everwide", "everwide_lab"], "typechecker.checked")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 import everwide  # noqa: E402, F401 - after the hook, and before pytest imports its modules one by one for doctests

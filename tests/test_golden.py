@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from everwide.testing import run_case
+from everwide_lab.golden import run_case
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = {case["id"]: case for case in json.loads((GOLDEN / "golden.json").read_text())["cases"]}

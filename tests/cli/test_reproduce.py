@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from everwide import reproductions
-from everwide.reproductions import Stage
+from everwide_lab import lee2019
+from everwide_lab._progress import Stage
 
 pytestmark = pytest.mark.once
 
@@ -25,12 +25,12 @@ def sizes(monkeypatch):
     """The sizes that an experiment was asked for; it answers at once."""
     calls = []
 
-    def lee2019(*, progress, **given):
+    def reproduce(*, progress, **given):
         progress(Stage(1, 2, "half"))
         calls.append(given)
         return Found()
 
-    monkeypatch.setattr(reproductions, "lee2019", lee2019)
+    monkeypatch.setattr(lee2019, "reproduce", reproduce)
     return calls
 
 
@@ -54,7 +54,7 @@ def test_an_interruption_is_no_crash(run, monkeypatch):
     def stop(**given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reproductions, "lee2019", stop)
+    monkeypatch.setattr(lee2019, "reproduce", stop)
     result = run("reproduce", "lee2019")
     assert result.exit_code == 130
     assert "interrupted: nothing is kept." in result.stderr

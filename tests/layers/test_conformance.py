@@ -7,7 +7,8 @@ import pytest
 
 import everwide as ew
 from everwide.layers import Position
-from everwide.testing import MEAN_SQUARE, Reparametrized, Slope, check_layer
+from everwide.testing import MEAN_SQUARE, Slope, check_layer
+from everwide_lab.golden import Reparametrized
 
 pytestmark = pytest.mark.once
 

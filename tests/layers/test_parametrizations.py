@@ -8,8 +8,9 @@ import pytest
 
 import everwide as ew
 from everwide.layers._dense import Affine
-from everwide.testing import SAMPLED, Reparametrized, exact_for
+from everwide.testing import SAMPLED, exact_for
 from everwide.testing._compile import quick_jit
+from everwide_lab.golden import Reparametrized
 
 pytestmark = pytest.mark.once
 

@@ -1,5 +1,6 @@
 """`everwide reproduce`: the experiments of papers."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -54,15 +55,15 @@ def sernau2024(
     """
     if full and quick:
         raise typer.BadParameter("choose one of --full and --quick.", param_hint="'--full'")
-    package = _reproductions()
-    setting = package.Setting.full() if full else package.Setting.quick() if quick else package.Setting.small()
+    experiment = _laboratory("sernau2024")
+    setting = experiment.Setting.full() if full else experiment.Setting.quick() if quick else experiment.Setting.small()
     sizes = {"steps": steps, "seeds": seeds, "layers": layers, "heads": heads}
     sizes |= {"dim": dim, "context": context, "batch": batch, "widths": _widths(widths)}
     sizes |= {"tuning_steps": steps and -(-steps // 3)}
     folder = out or Path("reproductions") / f"sernau2024{'-full' * full}{'-quick' * quick}"
     with in_a_sentence(f"finished runs are kept in {folder}, and the same command goes on from them."):
         chosen = replace(setting, **_given(sizes))
-        found = _watched(lambda progress: package.sernau2024(chosen, text=text, out=folder, progress=progress))
+        found = _watched(lambda progress: experiment.reproduce(chosen, text=text, out=folder, progress=progress))
         _print(found, ("arm", "width", "test", "spread", "seeds"), folder, as_json)
 
 
@@ -77,12 +78,12 @@ def lee2019(
     as_json: AsJson = False,
 ) -> None:
     """Networks of growing width beside their linearizations and their limit, over the time of training."""
-    package = _reproductions()
+    experiment = _laboratory("lee2019")
     sizes = {"widths": (8, 16), "steps": 10, "seeds": 2, "rows": 4} if quick else {}
     sizes |= _given({"widths": _widths(widths), "steps": steps, "seeds": seeds, "rows": rows})
     folder = out or Path("reproductions") / f"lee2019{'-quick' * quick}"
     with in_a_sentence(_NOTHING_KEPT):
-        found = _watched(lambda progress: package.lee2019(**sizes, out=folder, progress=progress))
+        found = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
         _print(found, ("regime", "width", "gap_infinite", "gap_linearized"), folder, as_json)
 
 
@@ -96,13 +97,13 @@ def criticality(
     as_json: AsJson = False,
 ) -> None:
     """Phase diagrams, depth scales and critical points beside random networks of finite width."""
-    package = _reproductions()
+    experiment = _laboratory("criticality")
     sizes = {"width": 32, "draws": 0.02, "steps": 2} if quick else {}
     sizes |= _given({"width": width, "draws": draws, "steps": steps})
     folder = out or Path("reproductions") / f"criticality{'-quick' * quick}"
     columns = ("experiment", "activation", "C_w", "place", "predicted", "measured", "error")
     with in_a_sentence(_NOTHING_KEPT):
-        found = _watched(lambda progress: package.criticality(**sizes, out=folder, progress=progress))
+        found = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
         _print(found, columns, folder, as_json)
 
 
@@ -117,24 +118,28 @@ def simon2021(
     as_json: AsJson = False,
 ) -> None:
     """Kernel regression and finite networks beside what eigenvalues predict."""
-    package = _reproductions()
+    experiment = _laboratory("simon2021")
     sizes = {"widths": (8,), "steps": 20, "seeds": 2, "draws": 4, "points": 200} if quick else {}
     sizes |= _given({"widths": _widths(widths), "steps": steps, "seeds": seeds, "draws": draws})
     folder = out or Path("reproductions") / f"simon2021{'-quick' * quick}"
     columns = ("domain", "target", "n", "width", "learnability", "predicted_learnability", "error", "predicted_error")
     with in_a_sentence(_NOTHING_KEPT):
-        found = _watched(lambda progress: package.simon2021(**sizes, out=folder, progress=progress))
+        found = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
         _print(found, columns, folder, as_json)
 
 
-def _reproductions() -> ModuleType:
+def _laboratory(name: str) -> ModuleType:
+    """The room of one paper; imported when somebody asks for it."""
     try:
-        from .. import reproductions
+        return importlib.import_module(f"everwide_lab.{name}")
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "optax":
-            raise
-        fail("reproductions need optax and matplotlib. Install them with: pip install 'everwide[cli,train,plot]'")
-    return reproductions
+        match (error.name or "").partition(".")[0]:
+            case "everwide_lab":
+                fail("experiments are in everwide_lab, which is missing here. Install all of everwide again.")
+            case "optax":
+                fail("experiments need optax and matplotlib. Install them with: pip install 'everwide[cli,train,plot]'")
+            case _:
+                raise
 
 
 def _widths(text: str | None) -> tuple[int, ...] | None:

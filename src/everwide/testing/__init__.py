@@ -11,10 +11,6 @@ from ._check_limit import check_limit as check_limit
 from ._draws import Draws as Draws
 from ._draws import sample_kernels as sample_kernels
 from ._faults import ConformanceError as ConformanceError
-from ._golden import Outcome as Outcome
-from ._golden import run_case as run_case
-from ._golden import run_golden as run_golden
-from ._reparametrized import Reparametrized as Reparametrized
 from ._tolerances import CANCELLING32 as CANCELLING32
 from ._tolerances import CANCELLING64 as CANCELLING64
 from ._tolerances import DERIVATIVE32 as DERIVATIVE32
@@ -30,5 +26,3 @@ from ._tolerances import Slope as Slope
 from ._tolerances import cancelling_for as cancelling_for
 from ._tolerances import derivative_for as derivative_for
 from ._tolerances import exact_for as exact_for
-from ._vocabulary import Built as Built
-from ._vocabulary import build_network as build_network

@@ -1,0 +1,86 @@
+"""How large the experiment is."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ._transformer import Shape
+
+_COUNTS = ("layers", "heads", "dim", "context", "batch", "steps", "tuning_steps", "seeds", "text_bytes", "test_windows")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Sizes of the model, of its training and of the comparison. `small()`, `full()` and `quick()` make the usual ones.
+
+    - `widths`: of the MLP blocks. `tuning_width`: where learning rates are chosen, with `tuning_steps` steps.
+    - `text_bytes`: how much of the standard library is read if no file is given.
+    - `test_windows`: windows of `context` symbols on which validation and test losses are measured.
+
+    >>> from everwide_lab.sernau2024 import Setting
+    >>> Setting.full().layers, Setting.full().dim
+    (6, 512)
+    """
+
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+    seeds: int = 3
+    steps: int = 5000
+    layers: int = 1
+    heads: int = 4
+    dim: int = 32
+    context: int = 16
+    batch: int = 16
+    tuning_width: int = 128
+    tuning_steps: int = 2000
+    text_bytes: int = 3_000_000
+    test_windows: int = 2048
+
+    def __post_init__(self):
+        for name in _COUNTS:
+            _whole(name, getattr(self, name))
+        if not self.widths or list(self.widths) != sorted(set(self.widths)):
+            raise ValueError(f"widths={self.widths!r}: expected at least one, each once, in ascending order.")
+        for width in (*self.widths, self.tuning_width):
+            _whole("width", width)
+        if self.dim % self.heads:
+            raise ValueError(f"dim={self.dim} does not divide among heads={self.heads}: expected a multiple.")
+
+    @classmethod
+    def small(cls) -> "Setting":
+        """Minutes on two cores."""
+        return cls()
+
+    @classmethod
+    def full(cls) -> "Setting":
+        """The model and the steps of the paper. It does not state its widths, its context and its batch."""
+        return cls(
+            widths=(256, 512, 1024, 2048, 4096),
+            steps=40_000,
+            layers=6,
+            heads=16,
+            dim=512,
+            context=256,
+            batch=32,
+            tuning_width=512,
+            tuning_steps=4_000,
+            text_bytes=100_000_000,
+            test_windows=1024,
+        )
+
+    @classmethod
+    def quick(cls) -> "Setting":
+        """Seconds: to see that everything runs. Its numbers say nothing."""
+        sizes = cls(widths=(8, 16), seeds=2, steps=20, layers=1, heads=2, dim=8, context=16, batch=4)
+        return replace(sizes, tuning_width=8, tuning_steps=20, text_bytes=200_000, test_windows=16)
+
+    def shape(self, vocabulary: int, width: int) -> Shape:
+        """The sizes of one model."""
+        return Shape(vocabulary, self.layers, self.heads, self.dim, self.context, width)
+
+    def identity(self) -> dict[str, Any]:
+        """What a single run depends on."""
+        return {name: getattr(self, name) for name in ("layers", "heads", "dim", "context", "batch", "test_windows")}
+
+
+def _whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}={value!r}: expected a whole number, 1 or more.")
