@@ -78,17 +78,20 @@ class _Expansion(NamedTuple):
 
 def _derivatives(fn: HostFunction, value: float, widest: float, *, both: bool) -> _Expansion | None:
     """Value and three derivatives at zero, or at its right side; `None` where the function is not smooth."""
-    t = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
+    # Coefficients by discrete orthogonality, with angles that are exact: a least-squares fit adds rounding of its own.
+    size, odd = _DEGREE + 1, 2 * np.arange(_DEGREE + 1) + 1
+    cosines = np.cos(np.pi / (2 * size) * (np.outer(np.arange(size), odd) % (4 * size)))
+    t, weights = cosines[1], cosines * (2 - (np.arange(size) == 0))[:, None] / size
     place, share = (0.0, 1.0) if both else (-1.0, 0.5)
     for halving in range(_HALVINGS[both]):
         width = widest / 2**halving
         values = fn(width * (t if both else (1 + t) / 2))
-        size = np.max(np.abs(values))
-        series = np.polynomial.chebyshev.chebfit(t, values, _DEGREE)
-        resolved = np.max(np.abs(series[-3:])) <= _RESOLVED * size
+        most = np.max(np.abs(values))
+        series = weights @ values
+        resolved = np.max(np.abs(series[-3:])) <= _RESOLVED * most
         # all places may lie on a plateau that begins next to zero
-        if resolved and abs(np.polynomial.chebyshev.chebval(place, series) - value) <= _MEETS * size:
-            series = np.where(np.abs(series) > _NOISE * size, series, 0)
+        if resolved and abs(np.polynomial.chebyshev.chebval(place, series) - value) <= _MEETS * most:
+            series = np.where(np.abs(series) > _NOISE * most, series, 0)
             der = [np.polynomial.chebyshev.chebval(place, np.polynomial.chebyshev.chebder(series, m)) for m in range(4)]
             return _Expansion(np.array(der) / (share * width) ** np.arange(4), width)
     return None
