@@ -228,6 +228,15 @@ def same_site(cov: Array, rank: int) -> Array:
     return jnp.moveaxis(diagonal, -1, 0).reshape(*sites, *examples)
 
 
+def on_diagonal(variances: Array, rank: int) -> Array:
+    """`(*sites, *examples) -> (*sites, *sites, *examples)`, zero between different sites."""
+    sites, trailing = variances.shape[:rank], variances.shape[rank:]
+    size = math.prod(sites)
+    flat = variances.reshape(size, *trailing)
+    eye = jnp.eye(size, dtype=bool).reshape(size, size, *(1,) * len(trailing))
+    return jnp.where(eye, flat[:, None], 0).reshape(*sites, *sites, *trailing)
+
+
 def row(a: Array, rank: int) -> Array:
     """`(*sites, *examples) -> (*sites, 1.., *examples)`: the left site of a pair."""
     return a.reshape(*a.shape[:rank], *(1,) * rank, *a.shape[rank:])

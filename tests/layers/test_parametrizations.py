@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide.layers._dense import Affine
+from everwide.layers import Affine
 from everwide.testing import SAMPLED, exact_for
 from everwide.testing._compile import quick_jit
 from everwide_lab.golden import Reparametrized

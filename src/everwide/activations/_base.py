@@ -2,10 +2,12 @@
 
 import abc
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._hyper import name
 from ..angle import safe_reciprocal as safe_reciprocal
 from ..angle import safe_sqrt as safe_sqrt
 from ..gaussian import Dual as Dual
@@ -13,7 +15,6 @@ from ..gaussian import GaussianPair as GaussianPair
 from ..gaussian import Moments as Moments
 from ..kernel import Covariance, Example, Kernel, col, row
 from ..layers import AbstractLayer
-from ..layers._base import Params, name
 from ..signal import ArchitectureError, Demand, Pairs, Signal
 
 
@@ -46,10 +47,10 @@ class AbstractActivation(AbstractLayer):
     def demand(self, wanted: Demand) -> Demand:
         return wanted.with_variances()
 
-    def sample(self, key: Array, signal: Signal) -> Params:
+    def sample(self, key: Array, signal: Signal) -> Any:
         return ()
 
-    def forward(self, params: Params, example: Example) -> Example:
+    def forward(self, params: Any, example: Example) -> Example:
         return example.with_values(self(example.x))
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..layers._base import like
+from .._hyper import like
 from ._angle import arc, blurred
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
 

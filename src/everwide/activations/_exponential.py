@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..layers._base import like, name
+from .._hyper import like, name
 from ..signal import ArchitectureError
 from ._angle import blurred
 from ._base import AbstractActivation, Dual, GaussianPair, Moments, safe_reciprocal

@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..layers._base import like, positive
+from .._hyper import like, positive
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
 
 Hyper = float | Float[Array, ""]

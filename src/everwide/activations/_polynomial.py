@@ -4,12 +4,13 @@ import functools
 import math
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..layers._base import AbstractLayer, like, name
+from .._hyper import like, name
 from ..signal import ArchitectureError
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
 
@@ -102,13 +103,13 @@ class Hermite(AbstractActivation):
         return Moments(mean, var**self.degree, self.degree * var ** max(self.degree - 1, 0))
 
 
-def check_degree(layer: AbstractLayer, degree: int) -> None:
+def check_degree(layer: Any, degree: int) -> None:
     """Raise unless a degree is a whole number, at least 0."""
     if not isinstance(degree, int) or degree < 0:
         raise ArchitectureError(f"{name(layer)}(degree={degree!r}): degree must be a whole number, at least 0.")
 
 
-def representable(layer: AbstractLayer, number: int, array: Array) -> None:
+def representable(layer: Any, number: int, array: Array) -> None:
     """Raise if a constant of the moments exceeds the largest number of the dtype: all results would be NaN."""
     if number > int(jnp.finfo(array.dtype).max):
         raise ArchitectureError(

@@ -8,8 +8,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._hyper import like
 from ..gaussian import two_slope
-from ..layers._base import like
 from ._base import AbstractActivation, Dual, GaussianPair, Moments, safe_sqrt
 
 Slope = float | Float[Array, ""]

@@ -10,6 +10,7 @@ import numpy as np
 
 from .._checks import InputError
 from .._engine import Rows, as_rows, matching
+from .._walk import walk
 from ..kernel import Edges, Example, Inputs
 from ..kernels import Infinite
 from ..layers import AbstractLayer, Dropout
@@ -80,8 +81,7 @@ def on_device(rows: Rows) -> Example:
 
 
 def _without_noise(net: AbstractLayer) -> None:
-    noisy = lambda layer: isinstance(layer, Dropout)
-    if any(noisy(layer) for layer in jax.tree.leaves(net, is_leaf=noisy)):
+    if any(isinstance(at.layer, Dropout) for at in walk(net)):
         raise ArchitectureError(
             "The network has a Dropout layer: its limit averages over noise, and gradient descent here has none. "
             "Leave Dropout out, to compare."

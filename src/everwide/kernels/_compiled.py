@@ -11,8 +11,7 @@ from jaxtyping import Array
 
 from .._compile import trusted_filter_jit
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Covariance, Inputs, Kernel
-from ..layers import AbstractLayer
-from ..layers._base import step
+from ..layers import AbstractLayer, step
 from ..signal import Demand, Pairs
 from ._compiled_plan import pairs_of_sites
 from ._infinite import Infinite

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._window import Slide
 from ..angle import arccos_coefficients
-from ..layers._window import Slide
 from ._trunk import Pooling, Trunk
 
 # The columns of `Plan.geometry`, for each step and axis.

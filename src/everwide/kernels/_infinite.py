@@ -13,8 +13,7 @@ from jaxtyping import Array
 
 from ..angle import clamp
 from ..kernel import AbstractKernelFunction, Block, Covariance, Graph, Inputs, Kernel
-from ..layers import AbstractLayer
-from ..layers._base import step
+from ..layers import AbstractLayer, step
 from ..signal import Demand, Pairs, Parametrization, Signal
 from ._plan import Step, peak_bytes, walk
 

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..layers import AbstractLayer, Repeat, Serial
-from ..layers._combine import AbstractBranches
+from ..layers import AbstractLayer, Serial
 from ..signal import Demand, Pairs, Parametrization, Signal
 
 # Arrays that XLA keeps for each one that flows, measured: without sites, and with them (padding, slices).
@@ -38,21 +37,17 @@ def _numbers(signal: Signal, demand: Demand, n1: int, n2: int) -> int:
 
 def walk(layer: AbstractLayer, signal: Signal, wanted: Demand, depth: int = 0) -> Iterator[Step]:
     """The steps of a network in the order in which they run."""
-    if isinstance(layer, Serial):
-        demands = layer.demands(wanted)
-        for i, (inner, writes) in enumerate(zip(layer.layers, demands[1:], strict=True)):
-            yield from walk(inner, signal.at(i), writes, depth)
+    parts = layer.parts()
+    if not isinstance(layer, Serial):  # which has no line of its own
+        label = type(layer).__name__ + (f" x {parts.times}" if parts.join == "repeat" else "")
+        yield Step(label, depth, signal, layer.describe(signal), layer.demand(wanted), wanted)
+        depth += 1
+    if not parts.is_known:  # what its parts read is not known
+        return
+    for i, (inner, writes) in enumerate(zip(parts.layers, parts.demands(wanted)[1:], strict=True)):
+        yield from walk(inner, signal.at(i), writes, depth)
+        if parts.join == "chain":
             signal = replace(inner.describe(signal.at(i)), path=signal.path)
-        return
-    label, after = type(layer).__name__, layer.describe(signal)
-    if isinstance(layer, Repeat):
-        yield Step(f"{label} x {layer.times}", depth, signal, after, layer.demand(wanted), wanted)
-        yield from walk(layer.layer, signal.at(0), layer.demand_inside(wanted), depth + 1)
-        return
-    yield Step(label, depth, signal, after, layer.demand(wanted), wanted)
-    if isinstance(layer, AbstractBranches):
-        for i, branch in enumerate(layer.branches):
-            yield from walk(branch, signal.at(i), wanted, depth + 1)
 
 
 def peak_bytes(steps: Sequence[Step], n1: int, n2: int, itemsize: int) -> int:

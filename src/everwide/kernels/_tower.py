@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compile import trusted_jit
+from .._hyper import squared
 from ..activations import AbstractActivation
 from ..kernel import Inputs
-from ..layers import Dense, Serial
-from ..layers._base import squared, step
+from ..layers import Dense, Serial, step
 from ..signal import Demand, Pairs
 from ._infinite import Infinite
 

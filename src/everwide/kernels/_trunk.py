@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from .._window import Slide
 from ..activations import AbstractActivation, AbstractTwoSlope
 from ..layers import (
     AbstractLayer,
@@ -17,13 +18,10 @@ from ..layers import (
     GlobalAvgPool,
     GlobalSumPool,
     Identity,
-    Repeat,
+    RandomAffine,
     Serial,
     SumPool,
 )
-from ..layers._dense import RandomAffine
-from ..layers._pool import Pool
-from ..layers._window import Slide
 from ..signal import Parametrization, Signal
 from ._infinite import Infinite
 
@@ -55,12 +53,12 @@ class Pooling:
     """A pool between two segments."""
 
     slides: Slides
-    pool: Pool
+    layer: AvgPool | SumPool
 
     def matrix(self, axis: int) -> np.ndarray:
         """`(windows, sites)`: the weight of each site in each window along one axis."""
         found = self.slides[axis]
-        return np.asarray(self.pool.pooled(jnp.eye(found.size), (found,)))
+        return np.asarray(self.layer.pool.pooled(jnp.eye(found.size), (found,)))
 
 
 @dataclass(frozen=True)
@@ -104,10 +102,9 @@ def match(kernel: Infinite) -> Match | None:
     todo, builder = [kernel.net], _Builder()
     while todo:
         layer, *todo = todo
-        if isinstance(layer, Serial):
-            todo = [*layer.layers, *todo]
-        elif isinstance(layer, Repeat):
-            todo = [*[layer.layer] * layer.times, *todo]
+        parts = layer.parts()
+        if parts.is_chain:
+            todo = [*parts.in_a_row(), *todo]
         elif isinstance(layer, GlobalAvgPool | GlobalSumPool | Flatten):
             return _ended(builder, layer, Serial(*todo), signal)
         elif not builder.add(layer, signal):
@@ -129,10 +126,9 @@ def _ended(builder: "_Builder", end: AbstractLayer, tail: Serial, signal: Signal
 
 def _forgets_means(tail: AbstractLayer) -> bool:
     """The compiled trunk does not know channel means; the first layer of the tail must not ask for them."""
-    if isinstance(tail, Serial):
-        return not tail.layers or _forgets_means(tail.layers[0])
-    if isinstance(tail, Repeat):
-        return _forgets_means(tail.layer)
+    parts = tail.parts()
+    if parts.is_chain:
+        return not parts.layers or _forgets_means(parts.layers[0])
     return isinstance(tail, Dense | AbstractActivation)
 
 
@@ -167,7 +163,7 @@ class _Builder:
             return self._activation(layer, signal)
         if isinstance(layer, AvgPool | SumPool):
             self.close(signal.sites)
-            self.poolings.append(Pooling(_grid(layer.pool.geometry(layer, signal.sites)), layer.pool))
+            self.poolings.append(Pooling(_grid(layer.pool.geometry(layer, signal.sites)), layer))
             return True
         return isinstance(layer, Identity)
 

@@ -1,10 +1,14 @@
 """Layers and the combinators that contain them. One class is both the finite network and its limit."""
 
+from ._affine import Affine as Affine
+from ._affine import RandomAffine as RandomAffine
 from ._attention import Mechanism as Mechanism
 from ._attention import Position as Position
 from ._attention import Scaling as Scaling
 from ._attention import SelfAttention as SelfAttention
 from ._base import AbstractLayer as AbstractLayer
+from ._base import Parts as Parts
+from ._base import step as step
 from ._combine import Identity as Identity
 from ._combine import Product as Product
 from ._combine import Repeat as Repeat

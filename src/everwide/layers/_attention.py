@@ -15,11 +15,11 @@ import jax.random as jr
 from jax import lax
 from jaxtyping import Array
 
+from .._hyper import Hyper, like, positive, squared
 from ..kernel import Covariance, Example, Kernel, same_site
 from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
-from ._base import AbstractLayer, like, needs_sites, positive, squared
-from ._dense import Affine, Hyper, RandomAffine, known_channels, known_limit
-from ._fans import fans_of
+from ._affine import Affine, RandomAffine, fans_of, known_channels, known_limit
+from ._base import AbstractLayer, needs_sites
 from ._scores import Scores, like_rank, nonlinear_scores, softmax_over
 
 
@@ -166,7 +166,7 @@ class SelfAttention(AbstractLayer):
             return wanted.all_sites()
         return Demand(Pairs.ALL_SITES, Pairs.ALL_SITES)  # weights are read off each example's own covariance
 
-    def affines(self) -> dict[str, RandomAffine]:
+    def weights(self) -> dict[str, RandomAffine]:
         """The random maps of which the layer consists, as they are called in its parameters."""
         plain = lambda w_std: RandomAffine(w_std, None, self.frozen)
         shared = (self.w_query_std * self.w_key_std) ** 0.5  # queries equal keys: each has its part of their product
@@ -196,13 +196,13 @@ class SelfAttention(AbstractLayer):
             "position": ((math.prod(signal.sites), beside or channels), replace(inner(1, seen), reads_hidden=False)),
         }
         keyed = dict(zip(drawn, jr.split(key, len(drawn)), strict=True))
-        found = {n: affine.draw(keyed[n], drawn[n][0], (out,), drawn[n][1]) for n, affine in self.affines().items()}
+        found = {n: affine.draw(keyed[n], drawn[n][0], (out,), drawn[n][1]) for n, affine in self.weights().items()}
         query = found["key"] if self.scaling is Scaling.LINEAR else found["query"]
         return AttentionParams(query, found["key"], found["value"], found["out"], found.get("position"))
 
     def forward(self, params: AttentionParams, example: Example) -> Example:
         params = lax.stop_gradient(params) if self.frozen else params
-        sites, affines = example.x.shape[:-1], self.affines()
+        sites, affines = example.x.shape[:-1], self.weights()
         x = example.x.reshape(-1, example.x.shape[-1])
         mask = None if example.mask is None else example.mask.reshape(-1)
         seen = self._with_positions(params, x, sites, mask)
@@ -317,7 +317,7 @@ class SelfAttention(AbstractLayer):
         if self.position is None or params.position is None:
             return x
         root = jnp.linalg.cholesky(self.position.covariance(sites, x.dtype) + 1e-6 * jnp.eye(len(x), dtype=x.dtype))
-        embedding = self.affines()["position"].scaled(params.position, root @ params.position.weight.astype(x.dtype))
+        embedding = self.weights()["position"].scaled(params.position, root @ params.position.weight.astype(x.dtype))
         embedding = embedding if mask is None else jnp.where(mask[:, None], embedding, 0)
         return x + embedding if self.position.channels is None else jnp.concatenate([x, embedding], -1)
 

@@ -1,18 +1,66 @@
 """The contract of a layer: one object defines the finite network and its infinite-width limit."""
 
 import abc
-from collections.abc import Callable
-from dataclasses import replace
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..kernel import Example, Inputs, Kernel
+from .._hyper import name
+from ..kernel import Example, Kernel
 from ..signal import ArchitectureError, Demand, Parametrization, Signal
+from ._affine import RandomAffine
 
 Params = Any
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The layers inside a layer, in the order in which they run, and how they make its output.
+
+    - `join`: `"chain"`: each reads the one before it, as in `Serial`; `"repeat"`: one layer, `times` over, as in
+      `Repeat`; `"sum"`, `"product"`, `"concat"` (along the site `axis`): each reads the input, as in `Sum`, `Product`,
+      `Concat`; `""`: there are none. Any other word is a way of your own, of which no rule knows anything.
+
+    >>> import everwide as ew
+    >>> ew.Serial(ew.Relu(), ew.Dense()).parts().join
+    'chain'
+    """
+
+    layers: tuple["AbstractLayer", ...] = ()
+    join: str = ""
+    times: int = 1
+    axis: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the join is one of ours."""
+        return self.join in ("chain", "repeat", "sum", "product", "concat")
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether it is the same as its layers one after the other."""
+        return self.join in ("chain", "repeat")
+
+    def in_a_row(self) -> tuple["AbstractLayer", ...]:
+        """The layers of a chain, repetitions written out."""
+        return self.layers * self.times
+
+    def demands(self, wanted: Demand) -> list[Demand]:
+        """What is wanted of each layer, and, before them all, what the first of a chain reads."""
+        if self.join == "repeat":
+            inside = demand_inside(self.layers[0], self.times, wanted)
+            return [inside if self.times == 1 else self.layers[0].demand(inside), inside]
+        if self.join != "chain":
+            return [wanted] * (len(self.layers) + 1)
+        out = [wanted]
+        for layer in reversed(self.layers):
+            out.append(layer.demand(out[-1]))
+        return out[::-1]
 
 
 class AbstractLayer(eqx.Module):
@@ -42,6 +90,24 @@ class AbstractLayer(eqx.Module):
     @abc.abstractmethod
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         """Infinite width: `k` covers `demand(wanted)`. Sites lead, examples trail (see `everwide.kernel`)."""
+
+    def parts(self) -> Parts:
+        """The layers inside this one, and how they are joined: none, unless a container says otherwise.
+
+        A container of your own that says it is a `"chain"` has the outputs and kernels of `Serial` of its parts, and so
+        on; its parameters are a tuple, one entry a part, and those of a `"repeat"` a pair (the first, the others
+        stacked). Then `explain`, `critical`, `optim` and the rooms of `theory` read it as they read ours.
+        """
+        return Parts()
+
+    def with_parts(self, layers: Sequence["AbstractLayer"]) -> "AbstractLayer":
+        """The same container around other layers."""
+        return eqx.tree_at(lambda one: one.parts().layers, self, tuple(layers))
+
+    def weights(self) -> dict[str, RandomAffine]:
+        """The random affine maps of this layer itself, not of its parts, by the names of their fields or parameters."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {field: value for field, value in values.items() if isinstance(value, RandomAffine)}
 
     def init(
         self,
@@ -80,18 +146,21 @@ class AbstractLayer(eqx.Module):
 
 
 def step(layer: AbstractLayer, k: Kernel, wanted: Demand) -> Kernel:
-    """The only way one layer runs another: drop what it will not read, then run it."""
+    """The only way one layer runs another at infinite width: drop what it will not read, then run it.
+
+    >>> import everwide as ew, jax
+    >>> kernel = ew.Infinite(ew.Dense(1), (3,))
+    >>> x = ew.Inputs(jax.numpy.ones((2, 3)))
+    >>> ew.layers.step(kernel.net, kernel.start(x, x), kernel.wanted).cross.nngp.shape
+    (2, 2)
+    """
     return layer.propagate(k.restrict(layer.demand(wanted)), wanted)
 
 
-def examples(inputs: Inputs, fn: Callable[[Example], Any]) -> Any:
-    """Map `fn` over the examples of a batch."""
-    return eqx.filter_vmap(lambda one: fn(Example(one.x, one.mask, one.graph)))(inputs)
-
-
-def name(layer: AbstractLayer) -> str:
-    """How a layer is called in messages."""
-    return type(layer).__name__
+def demand_inside(layer: AbstractLayer, times: int, wanted: Demand) -> Demand:
+    """One demand that holds after every repetition of a layer but the last."""
+    inside = layer.demand(wanted)
+    return inside if times == 1 else wanted.join(inside).join(layer.demand(wanted.join(inside)))
 
 
 def needs_sites(layer: AbstractLayer, signal: Signal, axes: int | None = None) -> None:
@@ -103,20 +172,3 @@ def needs_sites(layer: AbstractLayer, signal: Signal, axes: int | None = None) -
             f"{name(layer)} needs {expected}, got an input of shape {signal.shape} "
             f"({have} site axes, channels last). Reshape the data to (n, *sites, channels)."
         )
-
-
-def positive(layer: AbstractLayer, field: str, value: Any, *, zero: bool = True) -> None:
-    """Raise if a concrete hyperparameter is negative (traced ones are not looked at)."""
-    if isinstance(value, int | float) and not (value >= 0 if zero else value > 0):
-        bound = "at least 0" if zero else "above 0"
-        raise ArchitectureError(f"{name(layer)}({field}={value!r}): {field} must be {bound}. Pass its absolute value.")
-
-
-def like(value: Any, array: Array) -> Any:
-    """A hyperparameter that meets arrays without widening them: Python numbers stay weakly typed."""
-    return value if isinstance(value, int | float) else jnp.asarray(value, array.dtype)
-
-
-def squared(value: Any, array: Array) -> Any:
-    """The square of a hyperparameter, taken before it is rounded to the dtype of the array."""
-    return value * value if isinstance(value, int | float) else jnp.asarray(value * value, array.dtype)

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array
 
+from .._hyper import name
 from ..kernel import Covariance, Example, Kernel, outer
 from ..signal import ArchitectureError, Demand, Signal
-from ._base import AbstractLayer, Params, name, step
+from ._base import AbstractLayer, Params, Parts, demand_inside, step
 
 
 class Serial(AbstractLayer):
@@ -26,20 +27,16 @@ class Serial(AbstractLayer):
     def __init__(self, *layers: AbstractLayer):
         self.layers = layers
 
+    def parts(self) -> Parts:
+        return Parts(self.layers, "chain")
+
     def describe(self, signal: Signal) -> Signal:
         for i, layer in enumerate(self.layers):
             signal = replace(layer.describe(signal.at(i)), path=signal.path)
         return signal
 
     def demand(self, wanted: Demand) -> Demand:
-        return self.demands(wanted)[0]
-
-    def demands(self, wanted: Demand) -> list[Demand]:
-        """What is read before each layer, and after the last."""
-        out = [wanted]
-        for layer in reversed(self.layers):
-            out.append(layer.demand(out[-1]))
-        return out[::-1]
+        return self.parts().demands(wanted)[0]
 
     def sample(self, key: Array, signal: Signal) -> Params:
         params = []
@@ -54,7 +51,7 @@ class Serial(AbstractLayer):
         return example
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
-        for layer, after in zip(self.layers, self.demands(wanted)[1:], strict=True):
+        for layer, after in zip(self.layers, self.parts().demands(wanted)[1:], strict=True):
             k = step(layer, k, after)
         return k
 
@@ -151,6 +148,9 @@ class Sum(AbstractBranches):
     def __init__(self, *branches: AbstractLayer):
         self.branches = branches
 
+    def parts(self) -> Parts:
+        return Parts(self.branches, "sum")
+
     def describe(self, signal: Signal) -> Signal:
         outs = self.describe_independent(signal)
         _same_shapes(self, outs)
@@ -231,6 +231,9 @@ class Product(AbstractBranches):
     def __init__(self, *branches: AbstractLayer):
         self.branches = branches
 
+    def parts(self) -> Parts:
+        return Parts(self.branches, "product")
+
     def describe(self, signal: Signal) -> Signal:
         outs = self.describe_independent(signal)
         _same_shapes(self, outs)
@@ -278,6 +281,9 @@ class Repeat(AbstractLayer):
         self.layer = layer
         self.times = times
 
+    def parts(self) -> Parts:
+        return Parts((self.layer,), "repeat", self.times)
+
     def describe(self, signal: Signal) -> Signal:
         path = signal.path
         first = self.layer.describe(signal.at(0))
@@ -293,12 +299,7 @@ class Repeat(AbstractLayer):
         return replace(again, path=path)
 
     def demand(self, wanted: Demand) -> Demand:
-        return self.demand_inside(wanted) if self.times == 1 else self.layer.demand(self.demand_inside(wanted))
-
-    def demand_inside(self, wanted: Demand) -> Demand:
-        """One demand that holds after every repetition but the last."""
-        inside = self.layer.demand(wanted)
-        return inside if self.times == 1 else wanted.join(inside).join(self.layer.demand(wanted.join(inside)))
+        return self.parts().demands(wanted)[0]
 
     def sample(self, key: Array, signal: Signal) -> Params:
         first = self.layer.sample(jr.fold_in(key, 0), signal.at(0))
@@ -330,7 +331,7 @@ class Repeat(AbstractLayer):
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         if self.times == 1:
             return step(self.layer, k, wanted)
-        inside = self.demand_inside(wanted)
+        inside = demand_inside(self.layer, self.times, wanted)
         again = lambda k: step(self.layer, k, inside).restrict(inside)
         k = again(again(k)) if self.times > 2 else again(k)  # by now shapes, laws and what is tracked have settled
         rest = self.times - (3 if self.times > 2 else 2)

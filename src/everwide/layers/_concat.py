@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from ..kernel import Covariance, Example, Kernel, outer
 from ..signal import ArchitectureError, Demand, Pairs, Signal
-from ._base import AbstractLayer, Params
+from ._base import AbstractLayer, Params, Parts
 from ._combine import AbstractBranches, add_kernels, added_means, joint_law
 
 
@@ -30,6 +30,9 @@ class Concat(AbstractBranches):
     def __init__(self, *branches: AbstractLayer, axis: int | None = None):
         self.branches = branches
         self.axis = axis
+
+    def parts(self) -> Parts:
+        return Parts(self.branches, "concat", axis=self.axis)
 
     def describe(self, signal: Signal) -> Signal:
         if self.axis is None:  # every channel is averaged over by itself, so branches may share what they like

@@ -9,12 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from ..kernel import Example, Kernel
-from ..signal import Demand, Pairs, Signal
-from ._base import AbstractLayer, name, needs_sites
-from ._dense import Affine, Hyper, RandomAffine, known_channels
-from ._fans import fans_of
-from ._window import (
+from .._hyper import Hyper, name
+from .._window import (
     Padding,
     Slide,
     centre_of_window,
@@ -25,6 +21,10 @@ from ._window import (
     transposed_slides,
     window_sum,
 )
+from ..kernel import Example, Kernel, on_diagonal
+from ..signal import Demand, Pairs, Signal
+from ._affine import Affine, RandomAffine, fans_of, known_channels
+from ._base import AbstractLayer, needs_sites
 
 
 def window_mean(rank: int, found: Sequence[Slide]) -> Callable[[Array, Pairs], Array]:
@@ -275,12 +275,3 @@ def _patch_filter(window: tuple[int, ...], x: Array) -> Array:
     """A filter that copies each tap of each channel to an output channel of its own."""
     fan_in = math.prod(window) * x.shape[-1]
     return jnp.eye(fan_in, dtype=x.dtype).reshape(*window, x.shape[-1], fan_in)
-
-
-def on_diagonal(variances: Array, rank: int) -> Array:
-    """`(*sites, *examples) -> (*sites, *sites, *examples)`, zero between different sites."""
-    sites, trailing = variances.shape[:rank], variances.shape[rank:]
-    size = math.prod(sites)
-    flat = variances.reshape(size, *trailing)
-    eye = jnp.eye(size, dtype=bool).reshape(size, size, *(1,) * len(trailing))
-    return jnp.where(eye, flat[:, None], 0).reshape(*sites, *sites, *trailing)

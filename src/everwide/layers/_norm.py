@@ -7,10 +7,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._hyper import Hyper, like, name, positive
 from ..kernel import Covariance, Example, Kernel, outer
 from ..signal import ArchitectureError, Demand, Signal
-from ._base import AbstractLayer, Params, like, name, needs_sites, positive
-from ._dense import Hyper
+from ._base import AbstractLayer, Params, needs_sites
 
 Sites = bool | tuple[int, ...]
 

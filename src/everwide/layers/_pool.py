@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._hyper import name
+from .._window import Padding, Slide, centre_of_window, checked_padding, per_axis, slides, window_sum
 from ..kernel import Example, Kernel
 from ..signal import Demand, Pairs, Signal
-from ._base import AbstractLayer, Params, name, needs_sites
+from ._base import AbstractLayer, Params, needs_sites
 from ._conv import after_window
-from ._window import Padding, Slide, centre_of_window, checked_padding, per_axis, slides, window_sum
 
 
 class Pool(eqx.Module):

@@ -6,11 +6,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array
 
-from ..kernel import Covariance, Example, Kernel, same_site
+from .._hyper import Hyper, like, squared
+from ..kernel import Covariance, Example, Kernel, on_diagonal, same_site
 from ..signal import ArchitectureError, Demand, Pairs, Signal
-from ._base import AbstractLayer, Params, like, squared
-from ._conv import on_diagonal
-from ._dense import Hyper
+from ._base import AbstractLayer, Params
 
 
 class Scale(AbstractLayer):

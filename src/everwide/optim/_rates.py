@@ -6,11 +6,8 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from ..layers import AbstractLayer, Repeat, SelfAttention, Serial
-from ..layers._base import Params, name
-from ..layers._combine import AbstractBranches
-from ..layers._dense import Affine, RandomAffine
-from ..layers._fans import Fans
+from .._walk import Visit, visit
+from ..layers import AbstractLayer, Affine, RandomAffine
 
 Factor = Any  # a number, or a scalar array where the network's own numbers are arrays
 
@@ -30,7 +27,7 @@ class Rule(enum.StrEnum):
     ADAM = "adam"
 
 
-def learning_rates(net: AbstractLayer, params: Params, rule: Rule | str = Rule.SGD) -> Params:
+def learning_rates(net: AbstractLayer, params: Any, rule: Rule | str = Rule.SGD) -> Any:
     """A factor on the learning rate for every parameter, as a tree like `params`.
 
     With these factors one learning rate is right at every width. In the table `n` is the fan-in of hidden and readout
@@ -67,44 +64,35 @@ def learning_rates(net: AbstractLayer, params: Params, rule: Rule | str = Rule.S
 
     Yang, Hu, "Feature learning in infinite-width neural networks" (2021); Yang et al., "Tensor Programs V" (2022).
     """
-    return _rates(net, params, Rule(rule))
+    return _rates(visit(net), params, Rule(rule))
 
 
-def _rates(layer: AbstractLayer, params: Params, rule: Rule) -> Params:
-    if isinstance(layer, Serial | AbstractBranches):
-        inside = layer.layers if isinstance(layer, Serial) else layer.branches
-        _matching(layer, params, len(inside))
-        return tuple(_rates(inner, p, rule) for inner, p in zip(inside, params, strict=True))
-    if isinstance(layer, Repeat):
-        _matching(layer, params, 2)
-        first, rest = params
-        return _rates(layer.layer, first, rule), () if layer.times == 1 else _rates(layer.layer, rest, rule)
+def _rates(at: Visit, params: Any, rule: Rule) -> Any:
+    if at.parts.join:
+        inside = at.inside() * (2 if at.parts.join == "repeat" else 1)
+        _matching(at, params, len(inside))
+        return tuple(_rates(one, p, rule) if jax.tree.leaves(p) else p for one, p in zip(inside, params, strict=True))
     if not jax.tree.leaves(params):
         return params
-    if isinstance(layer, SelfAttention):
-        maps = layer.affines()
-        found = [_affine_rates(affine, getattr(params, field), rule) for field, affine in maps.items()]
-        return eqx.tree_at(lambda p: [getattr(p, field) for field in maps], params, found)
-    affines = [a for a in jax.tree.leaves(layer, is_leaf=_is_affine) if _is_affine(a)]
-    if isinstance(params, Affine) and len(affines) == 1:
-        return _affine_rates(affines[0], params, rule)
+    weights = at.layer.weights()
+    if isinstance(params, Affine) and len(weights) == 1:
+        return _affine_rates(next(iter(weights.values())), params, rule)
+    if weights and all(isinstance(getattr(params, field, None), Affine) for field in weights):
+        rates = [_affine_rates(affine, getattr(params, field), rule) for field, affine in weights.items()]
+        return eqx.tree_at(lambda p: [getattr(p, field) for field in weights], params, rates)
     raise TypeError(
-        f"The learning rates of {name(layer)} are not known: its parameters are {type(params).__name__}, not those of "
-        "one RandomAffine. Give its part of the tree factors of your own, and use learning_rates for the other layers."
+        f"The learning rates of {at.place} are not known: its parameters are {type(params).__name__}, and not those of "
+        "its weights(). Give its part of the tree factors of your own, and use learning_rates for the other layers."
     )
 
 
-def _matching(layer: AbstractLayer, params: Params, parts: int) -> None:
-    found = f"tuple of {len(params)}" if isinstance(params, tuple) else type(params).__name__
-    if found != f"tuple of {parts}":
+def _matching(at: Visit, params: Any, parts: int) -> None:
+    given = f"tuple of {len(params)}" if isinstance(params, tuple) else type(params).__name__
+    if given != f"tuple of {parts}":
         raise TypeError(
-            f"{name(layer)} has {parts} parts, but its parameters are a {found}. "
+            f"{at.place} has {parts} parts, but its parameters are a {given}. "
             "Pass what net.init returned for this network, or a tree like it."
         )
-
-
-def _is_affine(part: Any) -> bool:
-    return isinstance(part, RandomAffine)
 
 
 def _affine_rates(affine: RandomAffine, params: Affine, rule: Rule) -> Affine:
@@ -118,14 +106,14 @@ def _affine_rates(affine: RandomAffine, params: Affine, rule: Rule) -> Affine:
     return eqx.tree_at(lambda p: (p.weight, p.bias), params, leaves, is_leaf=lambda leaf: leaf is None)
 
 
-def _drawn_size(size: Factor, fans: Fans, rule: Rule) -> Factor:
+def _drawn_size(size: Factor, fans: Any, rule: Rule) -> Factor:
     """What is drawn `size` times as large must move `size` times as far, and has gradients `1 / size` as large."""
     if not fans.parametrization.in_weights:
         return 1.0
     return size * size if rule is Rule.SGD else size
 
 
-def _weight_rate(fans: Fans, rule: Rule) -> float:
+def _weight_rate(fans: Any, rule: Rule) -> float:
     """Of weights that are drawn with unit variance."""
     n_in, n_out = fans.fan_in if fans.reads_hidden else 1, fans.fan_out if fans.feeds_hidden else 1
     if not fans.parametrization.learns_features:
@@ -135,7 +123,7 @@ def _weight_rate(fans: Fans, rule: Rule) -> float:
     return n_in**-0.5 if fans.feeds_hidden else 1.0
 
 
-def _bias_rate(fans: Fans, rule: Rule) -> float:
+def _bias_rate(fans: Any, rule: Rule) -> float:
     """Of biases that are drawn with unit variance."""
     n_out = fans.fan_out if fans.feeds_hidden else 1
     if fans.parametrization.learns_features:

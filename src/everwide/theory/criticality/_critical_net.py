@@ -23,6 +23,7 @@ from ...layers import (
     Index,
     LayerNorm,
     Product,
+    RandomAffine,
     Repeat,
     Resize,
     RmsNorm,
@@ -33,7 +34,6 @@ from ...layers import (
     Sum,
     SumPool,
 )
-from ...layers._dense import RandomAffine
 from ...signal import ArchitectureError
 from ._critical_init import critical_init
 from ._point import CriticalPoint, Kind

@@ -11,10 +11,8 @@ from jaxtyping import Array, Float
 
 from ..._checks import whole
 from ..._compile import trusted_filter_jit
-from ...kernel import Covariance, Kernel
-from ...layers import AbstractLayer, Repeat, Serial
-from ...layers._base import step
-from ...layers._conv import on_diagonal
+from ...kernel import Covariance, Kernel, on_diagonal
+from ...layers import AbstractLayer, Parts, step
 from ...signal import ArchitectureError, Demand, Pairs, Signal
 
 _WANTED = Demand(Pairs.SAME_SITE, Pairs.SAME_SITE)
@@ -65,7 +63,7 @@ def propagate(
     _check(net, depth, variance, correlation)
     layers = _opened(net) if depth is None else (net,) * depth
     _check_laws(net, layers, sites)
-    demands = Serial(*layers).demands(_WANTED) if depth is None else [_inside(net, depth)] * (depth + 1)
+    demands = Parts(layers, "chain").demands(_WANTED) if depth is None else [_inside(net, depth)] * (depth + 1)
     with jax.enable_x64(True):
         k = _settled(_inputs(demands[0], variance, correlation, sites), layers, demands)
         looks = [_look(k)]
@@ -88,7 +86,7 @@ def _look(k: Kernel) -> tuple[Array, Array]:
 
 def _inside(net: AbstractLayer, depth: int) -> Demand:
     """One demand that holds between all passes."""
-    return _WANTED.join(Repeat(net, 3).demand_inside(_WANTED)) if depth > 1 else _WANTED.join(net.demand(_WANTED))
+    return _WANTED.join(Parts((net,), "repeat", min(depth, 3)).demands(_WANTED)[1])
 
 
 def _settled(k: Kernel, layers: tuple[AbstractLayer, ...], demands: list[Demand]) -> Kernel:
@@ -101,11 +99,8 @@ def _settled(k: Kernel, layers: tuple[AbstractLayer, ...], demands: list[Demand]
 
 def _opened(net: AbstractLayer) -> tuple[AbstractLayer, ...]:
     """The layers of a chain, in order; repetitions are written out."""
-    if isinstance(net, Serial):
-        return tuple(inner for layer in net.layers for inner in _opened(layer))
-    if isinstance(net, Repeat):
-        return _opened(net.layer) * net.times
-    return (net,)
+    parts = net.parts()
+    return tuple(one for layer in parts.in_a_row() for one in _opened(layer)) if parts.is_chain else (net,)
 
 
 def _inputs(demand: Demand, variance: float, correlation: float, sites: tuple[int, ...]) -> Kernel:

@@ -13,6 +13,7 @@ from ...activations import AbstractActivation
 from ...kernel import Example
 from ...layers import (
     AbstractLayer,
+    Affine,
     AvgPool,
     Concat,
     Conv,
@@ -33,7 +34,6 @@ from ...layers import (
     Sum,
     SumPool,
 )
-from ...layers._dense import Affine
 from ._bend import Bend, bend_of
 
 _AFFINE = (Conv, ConvLocal, ConvTranspose, Flatten, AvgPool, SumPool, GlobalAvgPool, GlobalSumPool)

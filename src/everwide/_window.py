@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from ..signal import ArchitectureError
+from .signal import ArchitectureError
 
 Padding = str | tuple[tuple[int, int], ...]
 
