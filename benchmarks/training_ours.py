@@ -10,7 +10,7 @@ from protocol import peak_bytes, serve, timed, versions
 from training_work import TIMES, closed_problem, step_problem
 
 from everwide.spectral import gradient_flow
-from everwide.training import AdamStar, Regression, softmax_cross_entropy, train
+from everwide.training import AdamStar, Regression, SoftmaxCrossEntropy, train
 
 PACKAGES = ("everwide", "jax", "jaxlib", "numpy", "scipy")
 
@@ -34,7 +34,7 @@ class Session:
 
 def _closed(question: dict) -> Callable[[], np.ndarray]:
     kernel, cross, y = closed_problem(**question["size"])
-    flow = gradient_flow(TIMES, normalization="mean")
+    flow = gradient_flow(TIMES)
 
     def ask(fit: Regression) -> np.ndarray:
         fit.train(flow)
@@ -47,7 +47,7 @@ def _closed(question: dict) -> Callable[[], np.ndarray]:
 def _steps(question: dict) -> Callable[[], np.ndarray]:
     kernel, labels, batches = step_problem(**question["size"])
     optimizer, k = AdamStar(0.01), question["size"]["outputs"]
-    run = lambda: train(kernel, labels, loss=softmax_cross_entropy, optimizer=optimizer, batches=batches, outputs=k)
+    run = lambda: train(kernel, labels, loss=SoftmaxCrossEntropy(), optimizer=optimizer, batches=batches, outputs=k)
     return lambda: run().coefficients
 
 

@@ -30,7 +30,7 @@ among, across = ew.ntk(net, x[:300]), ew.ntk(net, x[300:500], x[:300])
 # falls; below that of ADAM\* the first step does not overshoot. Both are for all rows at once: batches add noise.
 
 # %%
-rates = rates.stable_rates(among, y=np.eye(10)[y[:300]], loss=tr.softmax_cross_entropy)
+rates = rates.stable_rates(among, y=np.eye(10)[y[:300]], loss=tr.SoftmaxCrossEntropy())
 
 # %% [markdown]
 # ## Run
@@ -38,11 +38,11 @@ rates = rates.stable_rates(among, y=np.eye(10)[y[:300]], loss=tr.softmax_cross_e
 # Losses and optimizers are values. `record` is how often the loss is written down; a whole run is one compiled loop.
 
 # %%
-batches = tr.minibatches(jax.random.key(0), rows=300, batch=50, passes=60)
+batches = tr.minibatches(jax.random.key(0), n=300, batch_size=50, passes=60)
 runs = {}
 for name, optimizer in {"SGD": tr.SGD(rates.gradient_descent / 2), "ADAM*": tr.AdamStar(rates.adam_star / 2)}.items():
     runs[name] = tr.train(
-        among, y[:300], loss=tr.softmax_cross_entropy, optimizer=optimizer, batches=batches, record=10
+        among, y[:300], loss=tr.SoftmaxCrossEntropy(), optimizer=optimizer, batches=batches, record=10
     )
 
 accuracy = {name: (run.predict(across).argmax(1) == y[300:500]).mean() for name, run in runs.items()}
@@ -58,7 +58,7 @@ figure.savefig("training_with_adam_star.svg", metadata={"Date": None})
 # %% [markdown]
 # ![Training loss against steps, for SGD and ADAM*](training_with_adam_star.svg)
 #
-# Losses: `mse`, `softmax_cross_entropy`, `binary_cross_entropy`, `hinge`, `huber`, `poisson`, or any JAX function of
+# Losses: `Mse`, `SoftmaxCrossEntropy`, `BinaryCrossEntropy`, `Hinge`, `Huber`, `Poisson`, or any JAX function of
 # the outputs and the target of one row. `rate` may be an optax schedule. The kernel may be a matrix as here, features
 # (`FeatureKernel`), a function that is evaluated as needed (`FunctionKernel`), or known by its products only
 # (`OperatorKernel`): the numbers are the same. A run that diverges stops at its last finite step, and says which.

@@ -70,6 +70,13 @@ def probability(value: Any, label: str) -> float:
     return float(value)
 
 
+def share(value: Any, label: str) -> float:
+    """A number from 0 to below 1."""
+    if not 0 <= value < 1:
+        raise InputError(f"{label}={value!r}: expected a number from 0 to below 1.")
+    return float(value)
+
+
 def finite_array(value: Any, label: str) -> Float[np.ndarray, "..."]:
     """A float64 copy, without NaN and infinity."""
     found = np.array(value, np.float64)

@@ -55,7 +55,7 @@ def test_a_stopping_time_is_gradient_flow():
     model = WideRegressor(NET, time=7.0).fit(X[TRAIN], Y[TRAIN])
     by_hand = Scaled(model)
     k, cross = by_hand.kernels("ntk", by_hand.unit("ntk"))
-    flow = gradient_flow(7.0, normalization="sum")
+    flow = gradient_flow(7.0 * len(k))
     expected = tr.Regression(k, by_hand.y).predict(cross, flow)[:, 0] * by_hand.std + by_hand.mean
     np.testing.assert_allclose(model.predict(X[TEST]), expected, rtol=1e-9)
     assert model.choice_.time == 7.0

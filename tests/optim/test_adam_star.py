@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from everwide.optim import adam_star
-from everwide.training import AdamStar, FeatureKernel, from_finite, mse, to_finite, train
+from everwide.training import SGD, AdamStar, FeatureKernel, Mse, from_finite, to_finite, train
 
 pytestmark = pytest.mark.once  # float64 is asked for where it matters
 
@@ -94,7 +94,7 @@ def test_one_compiled_chain_in_strict_dtypes():
 def finite_model(features, y, start, optimizer, steps, scale):
     """`f = scale * features @ readout`, trained on the mean squared loss."""
     loss = lambda readout: jnp.sum((scale * features @ readout - y) ** 2) / (2 * len(y))
-    readout = jnp.zeros(start)
+    readout = jnp.asarray(start)
     state = optimizer.init(readout)
     for _ in range(steps):
         update, state = optimizer.update(jax.grad(loss)(readout), state, readout)
@@ -102,18 +102,47 @@ def finite_model(features, y, start, optimizer, steps, scale):
     return scale * features @ readout
 
 
+def features_and_start(width):
+    rng = np.random.default_rng(0)
+    return np.tanh(rng.normal(size=(9, width))), rng.normal(size=(9, 3)), rng.normal(size=(width, 3))
+
+
+def by_optax(ours):
+    """The same steps of weights, from parts that optax has."""
+    if isinstance(ours, SGD):
+        core = optax.sgd(1.0, ours.momentum or None, ours.nesterov)
+    else:
+        core = adam_star(1.0, ours.b1, ours.b2, ours.eps, width_axes=0)
+    parts = [optax.add_decayed_weights(ours.l2), core, optax.add_decayed_weights(-ours.weight_decay)]
+    return optax.chain(*parts, optax.scale(ours.rate))
+
+
 @pytest.mark.parametrize("readout", ["mean", "sqrt"])
-def test_it_trains_features_as_function_space_does(double, readout):
-    rng, width = np.random.default_rng(0), 40
-    g, y = np.tanh(rng.normal(size=(9, width))), rng.normal(size=(9, 3))
-    kernel_side = AdamStar(0.05, b2=0.99, eps=1e-3)
+@pytest.mark.parametrize(
+    "kernel_side",
+    [
+        AdamStar(0.05, b2=0.99, eps=1e-3),
+        AdamStar(0.05, b1=0.7, b2=0.99, eps=1e-3, l2=0.3),
+        AdamStar(0.05, b2=0.9, eps=1e-2, weight_decay=0.8),
+        AdamStar(0.03, b1=0.5, b2=0.9, eps=1e-2, weight_decay=0.4, l2=0.2),
+        SGD(0.3),
+        SGD(0.3, momentum=0.8, l2=0.2, weight_decay=0.1),
+        SGD(0.2, momentum=0.5, nesterov=True, l2=0.1),
+    ],
+    ids=str,
+)
+def test_it_trains_features_as_function_space_does(double, kernel_side, readout):
+    width = 40
+    g, y, start = features_and_start(width)
     finite_side = to_finite(kernel_side, width, readout=readout)
     scale = 1 / width if readout == "mean" else width**-0.5
-    optimizer = adam_star(finite_side.rate, finite_side.b1, finite_side.b2, finite_side.eps, width_axes=0)
-    found = finite_model(jnp.asarray(g), jnp.asarray(y), (width, 3), optimizer, 30, scale)
+    found = finite_model(jnp.asarray(g), jnp.asarray(y), start / (scale * width**0.5), by_optax(finite_side), 50, scale)
+    kernel, f0 = FeatureKernel(g / np.sqrt(width)), g @ start / np.sqrt(width)
     back = from_finite(finite_side, width, readout=readout)
-    expected = train(FeatureKernel(g / np.sqrt(width)), y, loss=mse, optimizer=back, steps=30)
-    np.testing.assert_allclose(found, expected.outputs, rtol=1e-8)
+    for same in (kernel_side, back):
+        run = train(kernel, y, loss=Mse(), optimizer=same, steps=50, f0=f0, f0_power=(start**2).sum(0))
+        np.testing.assert_allclose(found, run.outputs, rtol=1e-8, atol=1e-8)
+    assert np.abs(found - f0).max() > 0.1
 
 
 @pytest.mark.parametrize(

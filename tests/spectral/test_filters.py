@@ -12,47 +12,47 @@ pytestmark = pytest.mark.once
 VALUES = np.array([0.0, 1e-18, 1e-9, 1e-3, 0.3, 1.0, 7.0])
 
 
-def stepped(values, rate, beta, steps):
+def stepped(values, rate, momentum, steps):
     """`g` after each step, by taking the steps."""
     g, before, found = np.zeros_like(values), np.zeros_like(values), [np.zeros_like(values)]
     for _ in range(steps):
-        g, before = g + rate * (1 - values * g) + beta * (g - before), g
+        g, before = g + rate * (1 - values * g) + momentum * (g - before), g
         found.append(g)
     return np.stack(found)
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
-def test_steps_one_by_one(beta):
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_steps_one_by_one(momentum):
     steps = [0, 1, 2, 17, 200]
-    make = lambda t: sp.momentum(0.2, beta, t, normalization="sum")
-    expected = stepped(VALUES, 0.2, beta, 200)[steps]
-    np.testing.assert_allclose(make(steps)(VALUES), expected, rtol=1e-11)
-    np.testing.assert_allclose(make(17)(VALUES), expected[3], rtol=1e-11)
-    if beta == 0:
-        descent = sp.gradient_descent(0.2, steps, normalization="sum")
-        np.testing.assert_allclose(descent(VALUES), expected, rtol=1e-11)
+    make = lambda t: sp.momentum(0.2, momentum, t)
+    expected = stepped(VALUES, 0.2, momentum, 200)[steps]
+    np.testing.assert_allclose(make(steps)(VALUES, 1), expected, rtol=1e-11)
+    np.testing.assert_allclose(make(17)(VALUES, 1), expected[3], rtol=1e-11)
+    if momentum == 0:
+        descent = sp.gradient_descent(0.2, steps)
+        np.testing.assert_allclose(descent(VALUES, 1), expected, rtol=1e-11)
 
 
 def test_tiny_eigenvalues_keep_their_digits():
     mpmath.mp.dps = 50
     for lam in (1e-16, 1e-9, 0.1):
         exact = (1 - mpmath.exp(-mpmath.mpf(lam) * 3)) / mpmath.mpf(lam)
-        assert sp.gradient_flow(3.0, normalization="sum")(np.array([lam]))[0] == pytest.approx(float(exact), rel=1e-14)
+        assert sp.gradient_flow(3.0)(np.array([lam]))[0] == pytest.approx(float(exact), rel=1e-14)
         exact = (1 - (1 - mpmath.mpf(lam) * mpmath.mpf(0.25)) ** 40) / mpmath.mpf(lam)
-        found = sp.gradient_descent(0.25, 40, normalization="sum")(np.array([lam]))[0]
+        found = sp.gradient_descent(0.25, 40)(np.array([lam]))[0]
         assert found == pytest.approx(float(exact), rel=1e-14)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.04])
-@pytest.mark.parametrize("beta", [0.0, 0.6, 0.99])
-def test_momentum_flow_solves_its_equation(rate, beta):
-    times, friction = np.array([0.0, 0.1, 3.0, 40.0]), (1 - beta) / np.sqrt(rate)
+@pytest.mark.parametrize("momentum", [0.0, 0.6, 0.99])
+def test_momentum_flow_solves_its_equation(rate, momentum):
+    times, friction = np.array([0.0, 0.1, 3.0, 40.0]), (1 - momentum) / np.sqrt(rate)
     critical = friction**2 / 4
     values = np.array([0.0, 1e-12, 1e-3, critical, critical * (1 + 1e-9), 2 * critical, 0.5, 9.0])
     slope = lambda _, u: np.concatenate([u[8:], 1 - friction * u[8:] - values * u[:8]])
     end = np.sqrt(rate) * times
     solved = scipy.integrate.solve_ivp(slope, (0, end[-1]), np.zeros(16), t_eval=end, rtol=1e-12, atol=1e-14)
-    found = sp.momentum(rate, beta, time=times, normalization="sum")(values)
+    found = sp.momentum(rate, momentum, time=times)(values, 1)
     np.testing.assert_allclose(found, solved.y[:8].T, rtol=1e-9, atol=1e-12)
 
 
@@ -62,14 +62,19 @@ def test_the_end_of_training():
         np.testing.assert_allclose(filter(values), 1 / values, rtol=1e-15)
 
 
-@pytest.mark.parametrize("make", [sp.gradient_flow, lambda t, **kw: sp.gradient_descent(0.1, t, **kw)])
-def test_the_mean_over_rows_is_slower_by_their_number(make):
+def test_the_mean_over_rows_is_slower_by_their_number():
     values = np.array([0.1, 1.0, 2.0, 5.0])
-    if make is sp.gradient_flow:
-        np.testing.assert_allclose(make(8.0, normalization="mean")(values), make(2.0, normalization="sum")(values))
-    else:
-        slow = sp.gradient_descent(0.025, 8, normalization="sum")
-        np.testing.assert_allclose(make(8, normalization="mean")(values), slow(values))
+    pairs = [
+        (sp.gradient_flow(8.0), sp.gradient_flow(2.0)),
+        (sp.gradient_descent(0.1, 8), sp.gradient_descent(0.025, 8)),
+        (sp.momentum(0.1, 0.5, 8), sp.momentum(0.025, 0.5, 8)),
+    ]
+    for filter, of_one_row in pairs:
+        np.testing.assert_allclose(filter(values), of_one_row(values, 1))
+        np.testing.assert_allclose(filter(values[:2], 4), filter(values)[:2])
+    # Time counts steps and friction is of one step: a slower equation is the same one, of smaller eigenvalues.
+    flow = sp.momentum(0.1, 0.5, time=8.0)
+    np.testing.assert_allclose(flow(values), flow(values / 4, 1) / 4)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,6 @@ def test_the_mean_over_rows_is_slower_by_their_number(make):
         (lambda: sp.gradient_flow([]), "a time, or several"),
         (lambda: sp.gradient_descent(0.1, np.inf), "ridge\\(\\) the end"),
         (lambda: sp.momentum(0.1, 0.9), "expected one of them"),
-        (lambda: sp.gradient_flow(1.0, normalization="median"), "median"),
     ],
 )
 def test_bad_filters(make, message):

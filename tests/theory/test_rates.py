@@ -145,7 +145,7 @@ def test_what_float32_has_done_to_a_kernel_is_neither_an_error_nor_a_slow_mode()
 
 
 def test_other_losses_have_no_best_rate():
-    found = rates.stable_rates(K, y=(Y > 0).astype(int), loss=tr.softmax_cross_entropy)
+    found = rates.stable_rates(K, y=(Y > 0).astype(int), loss=tr.SoftmaxCrossEntropy())
     assert (found.best, found.contraction) == (None, None)
     assert found.gradient_descent > RATES.gradient_descent
 

@@ -19,12 +19,12 @@ def network(w, b):
     return ew.Serial(ew.Dense(w_std=w, b_std=b), ew.Erf(), ew.Dense(1, w_std=1.3))
 
 
-@pytest.mark.parametrize("kernel", ["nngp", "ntk"])
-def test_evidence_is_that_of_the_process(kernel):
+@pytest.mark.parametrize("which", ["nngp", "ntk"])
+def test_evidence_is_that_of_the_process(which):
     with jax.enable_x64(True):
-        evidence = jax.jit(lambda x, y: tr.log_marginal_likelihood(network(1.5, 0.5), x, y, 0.1, kernel=kernel))
+        evidence = jax.jit(lambda x, y: tr.log_marginal_likelihood(network(1.5, 0.5), x, y, 0.1, which=which))
         found = evidence(jnp.asarray(X), jnp.asarray(Y))
-    matrix = getattr(ew.gram(network(1.5, 0.5), X), kernel)
+    matrix = getattr(ew.gram(network(1.5, 0.5), X), which)
     assert float(found) == pytest.approx(tr.GaussianProcess(matrix, Y, noise=0.1).log_marginal_likelihood(), rel=1e-9)
 
 
@@ -56,4 +56,4 @@ def test_bad_input():
     with pytest.raises(ValueError, match="above 0"):
         tr.fit_evidence(network(1.0, 1.0), X, Y, noise=0.0)
     with pytest.raises(ValueError, match="'nngp' or 'ntk'"):
-        tr.log_marginal_likelihood(network(1.0, 1.0), jnp.asarray(X), jnp.asarray(Y), 0.1, kernel="rbf")
+        tr.log_marginal_likelihood(network(1.0, 1.0), jnp.asarray(X), jnp.asarray(Y), 0.1, which="rbf")

@@ -86,7 +86,7 @@ def finite(ours):
 
 @pytest.mark.parametrize("optimizer", [AdamStar(0.05, eps=1e-4), SGD(0.5, momentum=0.8), SGD(1.0)], ids=str)
 def test_it_trains_as_an_explicit_block_of_features(optimizer):
-    layer = KernelLayer(kernel, optimizer, shape=(HIDDEN,), outputs=OUTPUTS, capacity=STEPS * ROWS)
+    layer = KernelLayer(kernel, optimizer, input_shape=(HIDDEN,), outputs=OUTPUTS, capacity=STEPS * ROWS)
     front, layer = with_layer(layer)
     expected_front, expected = with_features(*finite(optimizer))
     assert (int(layer.size), int(layer.steps)) == (STEPS * ROWS, STEPS)
@@ -100,7 +100,7 @@ def test_it_trains_as_an_explicit_block_of_features(optimizer):
 @pytest.fixture
 def trained():
     net = ew.Infinite(ew.Serial(ew.Dense(b_std=0.3), ew.Relu(), ew.Dense(1)), (HIDDEN,))
-    layer = KernelLayer(net, AdamStar(0.1), shape=(HIDDEN,), outputs=2, capacity=40)
+    layer = KernelLayer(net, AdamStar(0.1), input_shape=(HIDDEN,), outputs=2, capacity=40)
     return layer.update(jnp.asarray(RNG.normal(size=(7, HIDDEN))), jnp.asarray(RNG.normal(size=(7, 2))))
 
 
@@ -143,7 +143,7 @@ def test_a_full_layer_says_so(trained):
 
 
 def test_layers_that_cannot_be():
-    options = {"shape": (HIDDEN,), "outputs": 2, "capacity": 10}
+    options = {"input_shape": (HIDDEN,), "outputs": 2, "capacity": 10}
     with pytest.raises(ValueError, match="weight_decay"):
         KernelLayer(kernel, SGD(0.1, l2=0.1), **options)
     with pytest.raises(ValueError, match="takes rows of shape"):

@@ -52,10 +52,10 @@ def measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
 def _measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
     train, test = (np.asarray(values, np.float64) for values in (trained.train, trained.test))
     residual = problem.y - train[:, 0]  # (seeds, n, outputs)
-    steps = gradient_descent(limit.rate, problem.steps, normalization="sum")
+    steps = gradient_descent(limit.rate * len(problem.y), problem.steps)
     at_limit = lambda cross: np.stack([cross @ limit.spectrum.apply(steps, r) for r in residual])
     linear = [
-        np.concatenate([kernel, cross]) @ Spectrum.of(kernel).apply(steps, r.reshape(-1, 1))
+        np.concatenate([kernel, cross]) @ Spectrum.of(kernel).apply(steps, r.reshape(-1, 1), len(problem.y))
         for kernel, cross, r in zip(np.asarray(trained.kernel), np.asarray(trained.test_kernel), residual, strict=True)
     ]
     split = train[0, 0].size

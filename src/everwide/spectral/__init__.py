@@ -4,7 +4,6 @@ from ._determinantal import diverse_rows as diverse_rows
 from ._determinantal import diverse_sample as diverse_sample
 from ._determinantal import inclusion_probabilities as inclusion_probabilities
 from ._filters import AbstractFilter as AbstractFilter
-from ._filters import Normalization as Normalization
 from ._named import gradient_descent as gradient_descent
 from ._named import gradient_flow as gradient_flow
 from ._named import momentum as momentum

@@ -1,47 +1,44 @@
 """Gradient descent with momentum on the squared loss, step by step and in continuous time."""
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ._filters import AbstractFilter, Normalization
+from ._filters import AbstractFilter
 
 _SERIES = 18  # terms of a power series with arguments below 1
 
 
 class Momentum(AbstractFilter):
-    """Heavy ball: `f(t+1) = f(t) - rate K (f - y) + beta (f(t) - f(t-1))`, from rest, after `steps` steps."""
+    """Heavy ball: `f(t+1) = f(t) - rate K (f - y) / n + momentum (f(t) - f(t-1))`, from rest, after `steps` steps."""
 
     rate: float
-    beta: float
+    momentum: float
     steps: Float[np.ndarray, "*times"]
-    normalization: Normalization = eqx.field(static=True)
 
-    def __call__(self, values: Float[np.ndarray, " n"], rows: int | None = None) -> Float[np.ndarray, "*times n"]:
-        # With f - f0 = lam g r, the step is affine in g: g(t+1) = (1 + beta - rate lam) g(t) - beta g(t-1) + rate.
-        rate = self.rate / self.normalization.divisor(rows or len(values))
+    def __call__(self, values: Float[np.ndarray, " n"], n: int | None = None) -> Float[np.ndarray, "*times n"]:
+        # With f - f0 = lam g r, the step is affine in g: g(t+1) = (1 + m - rate lam) g(t) - m g(t-1) + rate.
+        rate = self.rate / (n or len(values))
         step = np.zeros((len(values), 3, 3))
-        step[:, 0, 0], step[:, 0, 1], step[:, 0, 2] = 1 + self.beta - rate * values, -self.beta, rate
+        step[:, 0, 0], step[:, 0, 1], step[:, 0, 2] = 1 + self.momentum - rate * values, -self.momentum, rate
         step[:, 1, 0] = step[:, 2, 2] = 1
         found = [powers[..., 0, 2] for powers in _powers(step, self.steps.ravel())]
         return np.reshape(found, (*self.steps.shape, len(values)))
 
 
 class MomentumFlow(AbstractFilter):
-    """Its limit for small rates: `f'' + (1 - beta) / sqrt(rate) f' = -K (f - y)`, from rest, at `sqrt(rate) time`."""
+    """For small rates: `f'' + (1 - momentum) / sqrt(rate) f' = -K (f - y) / n` from rest, at `sqrt(rate) time`."""
 
     rate: float
-    beta: float
+    momentum: float
     time: Float[np.ndarray, "*times"]
-    normalization: Normalization = eqx.field(static=True)
 
-    def __call__(self, values: Float[np.ndarray, " n"], rows: int | None = None) -> Float[np.ndarray, "*times n"]:
-        lam = values / self.normalization.divisor(rows or len(values))
-        friction = (1 - self.beta) / np.sqrt(self.rate)
+    def __call__(self, values: Float[np.ndarray, " n"], n: int | None = None) -> Float[np.ndarray, "*times n"]:
+        lam = values / (n or len(values))
+        friction = (1 - self.momentum) / np.sqrt(self.rate)
         time = np.sqrt(self.rate) * self.time[..., None]
         at_end = np.divide(1.0, lam, out=np.full_like(lam, np.inf), where=lam > 0)
         finite = _oscillated(lam, friction, np.where(np.isinf(time), 0, time))
-        return np.where(np.isinf(time), at_end, finite) / self.normalization.divisor(rows or len(values))
+        return np.where(np.isinf(time), at_end, finite) / (n or len(values))
 
 
 def _powers(matrix: np.ndarray, exponents: np.ndarray) -> list[np.ndarray]:

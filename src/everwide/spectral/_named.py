@@ -1,106 +1,111 @@
 """The ways to train on the squared loss, by their names."""
 
-import math
 from typing import Any
 
 import numpy as np
 
-from ._filters import GradientDescent, GradientFlow, Normalization, Ridge
+from .._checks import InputError, not_negative, positive, share
+from ._filters import GradientDescent, GradientFlow, Ridge
 from ._momentum import Momentum, MomentumFlow
 
 
 def ridge(ridge: float = 0.0) -> Ridge:
     """Kernel ridge regression, the mean of a Gaussian process; without a ridge, training to the end.
 
+    Args:
+        ridge: added to the diagonal of the kernel.
+
+    Returns:
+        The filter `1 / (lam + ridge)` of the eigenvalues `lam`.
+
     >>> import everwide.spectral as sp, numpy as np
     >>> sp.ridge(1.0)(np.array([1.0, 3.0]))
     array([0.5 , 0.25])
     """
-    if not 0 <= ridge < math.inf:
-        raise ValueError(f"ridge(ridge={ridge!r}): expected a finite number, at least 0.")
-    return Ridge(float(ridge))
+    return Ridge(not_negative(ridge, "ridge"))
 
 
-def gradient_flow(time: Any, *, normalization: Normalization | str = Normalization.MEAN) -> GradientFlow:
-    """Gradient flow `df/dt = -K (f - y)` (sum), or that over the number of rows (mean), at one time or several.
+def gradient_flow(time: Any) -> GradientFlow:
+    """Gradient flow on the mean squared loss of `n` rows, `df/dt = -K (f - y) / n`.
+
+    Args:
+        time: one time, or several in ascending order; `inf` is the end of training.
+
+    Returns:
+        The filter `(1 - exp(-time lam / n)) / lam` of the eigenvalues `lam`; `n` is their number unless it is given.
 
     >>> import everwide.spectral as sp, numpy as np
-    >>> sp.gradient_flow([0.0, 1.0, np.inf], normalization="sum")(np.array([0.5]))
+    >>> sp.gradient_flow([0.0, 1.0, np.inf])(np.array([0.5]))
     array([[0.    ],
            [0.7869],
            [2.    ]])
     """
-    return GradientFlow(_times("gradient_flow", "time", time), Normalization(normalization))
+    return GradientFlow(_times("time", time))
 
 
-def gradient_descent(
-    rate: float, steps: Any, *, normalization: Normalization | str = Normalization.MEAN
-) -> GradientDescent:
-    """After one number of steps or several: `f <- f - rate K (f - y)` (sum), or that over the number of rows (mean).
+def gradient_descent(rate: float, steps: Any) -> GradientDescent:
+    """Gradient descent on the mean squared loss of `n` rows: `f <- f - rate K (f - y) / n`.
 
-    A rate above `2 / lam` makes that mode diverge: see `everwide.training.max_learning_rate`.
+    A rate above `2 n / lam` makes that mode diverge: see `everwide.training.max_learning_rate`.
+
+    Args:
+        rate: the learning rate.
+        steps: how many, or several numbers in ascending order.
+
+    Returns:
+        The filter `(1 - (1 - rate lam / n)^steps) / lam` of the eigenvalues `lam`.
 
     >>> import everwide.spectral as sp, numpy as np
-    >>> sp.gradient_descent(0.5, [1, 2], normalization="sum")(np.array([1.0]))
+    >>> sp.gradient_descent(0.5, [1, 2])(np.array([1.0]))
     array([[0.5 ],
            [0.75]])
     """
-    taken = _whole("gradient_descent", _times("gradient_descent", "steps", steps))
-    return GradientDescent(_positive("gradient_descent", rate), taken, Normalization(normalization))
+    return GradientDescent(positive(rate, "rate"), _whole(_times("steps", steps)))
 
 
-def momentum(
-    rate: float,
-    beta: float,
-    steps: Any = None,
-    *,
-    time: Any = None,
-    normalization: Normalization | str = Normalization.MEAN,
-) -> Momentum | MomentumFlow:
-    """Gradient descent with momentum, after `steps` steps; or its limit of small rates, at a `time` that counts steps.
+def momentum(rate: float, momentum: float, steps: Any = None, *, time: Any = None) -> Momentum | MomentumFlow:
+    """Gradient descent with momentum (heavy ball), or its limit of small rates.
 
-    The steps are those of `optax.sgd(rate, momentum=beta)` and of PyTorch's SGD, the limit that of
-    `neural_tangents.predict`.
+    The steps are those of `optax.sgd(rate, momentum)` and of PyTorch, the limit that of `neural_tangents.predict`.
+
+    Args:
+        rate: the learning rate, on the mean over the rows.
+        momentum: from 0 to below 1.
+        steps: how many, or several numbers in ascending order.
+        time: instead of them, times of the limit, which count steps.
+
+    Returns:
+        The filter of the eigenvalues.
 
     >>> import everwide.spectral as sp, numpy as np
-    >>> sp.momentum(0.5, 0.9, [1, 2], normalization="sum")(np.array([1.0]))
+    >>> sp.momentum(0.5, 0.9, [1, 2])(np.array([1.0]))
     array([[0.5],
            [1.2]])
-    >>> sp.momentum(0.01, 0.9, time=[0.0, 5.0, np.inf], normalization="sum")(np.array([2.0]))
+    >>> sp.momentum(0.01, 0.9, time=[0.0, 5.0, np.inf])(np.array([2.0]))
     array([[0.        ],
            [0.10231499],
            [0.5       ]])
     """
     if (steps is None) == (time is None):
-        raise ValueError(f"momentum(steps={steps!r}, time={time!r}): expected one of them.")
-    if not 0 <= beta < 1:
-        raise ValueError(f"momentum(beta={beta!r}): expected a number from 0 to below 1.")
-    rate, law = _positive("momentum", rate), Normalization(normalization)
+        raise InputError(f"momentum(steps={steps!r}, time={time!r}): expected one of them.")
+    rate, kept = positive(rate, "rate"), share(momentum, "momentum")
     if time is None:
-        return Momentum(rate, float(beta), _whole("momentum", _times("momentum", "steps", steps)), law)
-    return MomentumFlow(rate, float(beta), _times("momentum", "time", time), law)
+        return Momentum(rate, kept, _whole(_times("steps", steps)))
+    return MomentumFlow(rate, kept, _times("time", time))
 
 
-def _positive(name: str, rate: float) -> float:
-    if not 0 < rate < math.inf:
-        raise ValueError(f"{name}(rate={rate!r}): expected a finite number above 0.")
-    return float(rate)
-
-
-def _times(name: str, argument: str, value: Any) -> np.ndarray:
+def _times(label: str, value: Any) -> np.ndarray:
     """One time or several, in order."""
-    found = np.asarray(value, np.float64)
-    if not found.size or np.isnan(found).any() or (found < 0).any():
-        raise ValueError(f"{name}({argument}={value!r}): expected a time, or several, from 0 on.")
-    if found.ndim > 1 or (found.ndim == 1 and (np.diff(found) < 0).any()):
-        raise ValueError(f"{name}({argument}={value!r}): expected one time, or a list in ascending order. Sort it.")
-    return found
+    times = np.asarray(value, np.float64)
+    if not times.size or np.isnan(times).any() or (times < 0).any():
+        raise InputError(f"{label}={value!r}: expected a time, or several, from 0 on.")
+    if times.ndim > 1 or (times.ndim == 1 and (np.diff(times) < 0).any()):
+        raise InputError(f"{label}={value!r}: expected one time, or a list in ascending order. Sort it.")
+    return times
 
 
-def _whole(name: str, steps: np.ndarray) -> np.ndarray:
+def _whole(steps: np.ndarray) -> np.ndarray:
     """Finite whole numbers."""
     if not np.isfinite(steps).all() or (steps != np.floor(steps)).any():
-        raise ValueError(
-            f"{name}(steps={steps}): expected whole numbers. A flow has times between them, ridge() the end."
-        )
+        raise InputError(f"steps={steps}: expected whole numbers. A flow has times between them, ridge() the end.")
     return steps

@@ -22,12 +22,6 @@ from ._losses import LabelError as LabelError
 from ._losses import Mse as Mse
 from ._losses import Poisson as Poisson
 from ._losses import SoftmaxCrossEntropy as SoftmaxCrossEntropy
-from ._losses import binary_cross_entropy as binary_cross_entropy
-from ._losses import hinge as hinge
-from ._losses import huber as huber
-from ._losses import mse as mse
-from ._losses import poisson as poisson
-from ._losses import softmax_cross_entropy as softmax_cross_entropy
 from ._machine import KernelMachine as KernelMachine
 from ._optimizers import SGD as SGD
 from ._optimizers import AbstractOptimizer as AbstractOptimizer
@@ -44,9 +38,6 @@ from ._trained import DivergenceWarning as DivergenceWarning
 from ._trained import History as History
 from ._trained import Trained as Trained
 from ._units import StabilityWarning as StabilityWarning
-from ._units import convert_time as convert_time
-from ._units import flow_time as flow_time
 from ._units import from_finite as from_finite
 from ._units import max_learning_rate as max_learning_rate
-from ._units import steps_for as steps_for
 from ._units import to_finite as to_finite

@@ -11,20 +11,20 @@ import numpy as np
 _TOGETHER = 4096  # steps of an iterator that are compiled and run together
 
 
-def minibatches(key: jax.Array, rows: int, batch: int, passes: int = 1) -> np.ndarray:
-    """Rows in random order, `(steps, batch)`, every row at most once in a pass; a rest that fills no batch is left out.
+def minibatches(key: jax.Array, n: int, batch_size: int, passes: int = 1) -> np.ndarray:
+    """Rows in random order, `(steps, batch_size)`, each at most once in a pass; a rest that fills no batch is left out.
 
     >>> import everwide.training as tr, jax
-    >>> tr.minibatches(jax.random.key(0), rows=10, batch=4, passes=3).shape
+    >>> tr.minibatches(jax.random.key(0), n=10, batch_size=4, passes=3).shape
     (6, 4)
     """
-    if not 1 <= batch <= rows:
-        raise ValueError(f"minibatches(batch={batch}): expected from 1 to {rows}, the number of rows.")
+    if not 1 <= batch_size <= n:
+        raise ValueError(f"minibatches(batch_size={batch_size}): expected from 1 to {n}, the number of rows.")
     if passes < 1:
         raise ValueError(f"minibatches(passes={passes}): expected at least 1.")
-    steps = rows // batch
-    orders = [np.asarray(jr.permutation(k, rows))[: steps * batch] for k in jr.split(key, passes)]
-    return np.concatenate(orders).reshape(passes * steps, batch)
+    steps = n // batch_size
+    orders = [np.asarray(jr.permutation(k, n))[: steps * batch_size] for k in jr.split(key, passes)]
+    return np.concatenate(orders).reshape(passes * steps, batch_size)
 
 
 def chunks(batches: Any, steps: int | None, rows: int) -> Iterator[np.ndarray]:

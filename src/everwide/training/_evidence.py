@@ -23,7 +23,7 @@ def log_marginal_likelihood(
     y: Float[Array, "n k"],
     noise: float | Float[Array, ""] | Float[Array, " n"],
     *,
-    kernel: str = "nngp",
+    which: str = "nngp",
 ) -> Float[Array, ""]:
     """The log likelihood of targets under the process of an infinitely wide network, as a pure JAX function.
 
@@ -37,10 +37,10 @@ def log_marginal_likelihood(
     >>> bool(jnp.isfinite(jax.jit(jax.grad(evidence))(1.5)))
     True
     """
-    if kernel not in ("nngp", "ntk"):
-        raise ValueError(f"kernel={kernel!r}: expected 'nngp' or 'ntk'.")
+    if which not in ("nngp", "ntk"):
+        raise ValueError(f"which={which!r}: expected 'nngp' or 'ntk'.")
     inputs = Inputs(x)
-    matrix = getattr(Infinite(net, x.shape[1:]).block(inputs, inputs), kernel)
+    matrix = getattr(Infinite(net, x.shape[1:]).block(inputs, inputs), which)
     targets = y[:, None] if y.ndim == 1 else y
     variances = jnp.broadcast_to(jnp.asarray(noise, matrix.dtype), (len(x),))
     lower = jnp.linalg.cholesky(matrix + jnp.diag(variances))
@@ -66,7 +66,7 @@ class Evidence(NamedTuple):
 
 
 def fit_evidence(
-    net: AbstractLayer, x: Any, y: Any, *, noise: float = 0.1, kernel: str = "nngp", steps: int = 100
+    net: AbstractLayer, x: Any, y: Any, *, noise: float = 0.1, which: str = "nngp", steps: int = 100
 ) -> Evidence:
     """Choose every scale of a network (`w_std`, `b_std`, ...) and the noise so that the targets become most likely.
 
@@ -96,7 +96,7 @@ def fit_evidence(
         def negative(logs: Array) -> Array:
             numbers = jnp.exp(logs)
             built = eqx.combine(jax.tree.unflatten(structure, list(numbers[:-1])), rest)
-            return -log_marginal_likelihood(built, *data, numbers[-1], kernel=kernel)
+            return -log_marginal_likelihood(built, *data, numbers[-1], which=which)
 
         fun = jax.jit(jax.value_and_grad(negative))
         found = scipy.optimize.minimize(

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..spectral import Normalization
 from ._data import data_of, predicted
 from ._kernels import AbstractTrainKernel, as_kernel
 from ._losses import AbstractLoss, Loss, as_loss
@@ -21,9 +20,9 @@ class Flow(NamedTuple):
     - `stopped`: the time at which the loss fell below `until`, or `None`. Later times repeat that state.
 
     >>> import everwide.training as tr, numpy as np
-    >>> found = tr.kernel_flow(np.eye(2), [1.0, 3.0], [0.0, 1.0], loss=tr.mse, normalization="sum")
+    >>> found = tr.kernel_flow(np.eye(2), [1.0, 3.0], [0.0, 1.0], loss=tr.Mse())
     >>> found.predict(np.array([[1.0, 0.0]]))[1].round(6)
-    array([[0.632121]])
+    array([[0.393469]])
     """
 
     times: Float[np.ndarray, " times"]
@@ -55,25 +54,23 @@ def kernel_flow(
     f0: Any = None,
     rate: float = 1.0,
     momentum: float | None = None,
-    normalization: Normalization | str = Normalization.MEAN,
     outputs: int | None = None,
     until: float | None = None,
-    rtol: float = 1e-8,
-    atol: float = 1e-10,
+    tolerance: float = 1e-8,
     max_steps: int = 100_000,
 ) -> Flow:
-    """Train by gradient flow `df/dt = -rate K grad L(f)`, with any loss, by an adaptive solver in float64.
+    """Train by gradient flow `df/dt = -rate K grad L(f)` of the mean loss `L`, by an adaptive solver in float64.
 
-    - `kernel`, `y`, `loss`, `f0`, `normalization`, `outputs`: as in `train`.
+    - `kernel`, `y`, `loss`, `f0`, `outputs`: as in `train`.
     - `times`: ascending, from 0. With `rate=1` they are times of the flow; otherwise steps of that rate.
     - `momentum`: `f'' + (1 - momentum) / sqrt(rate) f' = -K grad L`, at `sqrt(rate) * times`: momentum for small rates.
     - `until`: stop where the mean loss over the rows falls below this.
-    - `rtol`, `atol`: tolerances of the solver. Needs the extra `train` (diffrax).
+    - `tolerance`: of the solver, relative. Needs the extra `train` (diffrax).
 
     On the squared loss `Regression` has the closed form.
 
     >>> import everwide.training as tr, numpy as np
-    >>> found = tr.kernel_flow(np.eye(2), [0, 1], [0.0, 10.0, 100.0], loss=tr.softmax_cross_entropy, until=0.2)
+    >>> found = tr.kernel_flow(np.eye(2), [0, 1], [0.0, 10.0, 100.0], loss=tr.SoftmaxCrossEntropy(), until=0.2)
     >>> found.loss.round(4), round(found.stopped, 2)
     (array([0.6931, 0.2   , 0.2   ]), 5.02)
     """
@@ -81,8 +78,8 @@ def kernel_flow(
     moments = _times(times)
     with jax.enable_x64(True):
         wide = jax.tree.map(lambda a: np.asarray(a, np.float64) if _is_float(a) else a, found)
-        problem = _problem(wide, y, law, f0, outputs, Normalization(normalization), rate, momentum)
-        return _solve(problem, moments, until, rtol, atol, max_steps)
+        problem = _problem(wide, y, law, f0, outputs, rate, momentum)
+        return _solve(problem, moments, until, tolerance, max_steps)
 
 
 class Problem(eqx.Module):
@@ -92,7 +89,6 @@ class Problem(eqx.Module):
     y: Array
     f0: Float[Array, "n k"]
     loss: AbstractLoss
-    normalization: Normalization = eqx.field(static=True)
     rate: float = eqx.field(static=True)
     friction: float | None = eqx.field(static=True)
 
@@ -107,7 +103,7 @@ class Problem(eqx.Module):
     def slope(self, t: Any, state: Any, args: Any) -> Any:
         """The derivative of the state in time."""
         a = self.coefficients(state)
-        force = -jax.vmap(jax.grad(self.loss))(self.outputs(a), self.y) / self.normalization.divisor(len(self.f0))
+        force = -jax.vmap(jax.grad(self.loss))(self.outputs(a), self.y) / len(self.f0)
         return force if self.friction is None else (state[1], force - self.friction * state[1])
 
     def begin(self) -> Any:
@@ -125,26 +121,26 @@ class Problem(eqx.Module):
         return self.rate if self.friction is None else self.rate**0.5
 
 
-def _problem(kernel, y, loss: AbstractLoss, f0, outputs, normalization, rate, momentum) -> Problem:
+def _problem(kernel, y, loss: AbstractLoss, f0, outputs, rate, momentum) -> Problem:
     if not 0 < rate < float("inf"):
         raise ValueError(f"kernel_flow(rate={rate!r}): expected a number above 0.")
     if momentum is not None and not 0 <= momentum < 1:
         raise ValueError(f"kernel_flow(momentum={momentum!r}): expected a number from 0 to below 1, or None.")
     data = data_of(loss, y, f0, outputs, kernel.rows, np.dtype(np.float64))
     friction = None if momentum is None else (1 - momentum) / rate**0.5
-    return Problem(kernel, jnp.asarray(data.y), jnp.asarray(data.f0), loss, normalization, float(rate), friction)
+    return Problem(kernel, jnp.asarray(data.y), jnp.asarray(data.f0), loss, float(rate), friction)
 
 
-def _solve(problem: Problem, times: np.ndarray, until: float | None, rtol, atol, max_steps) -> Flow:
+def _solve(problem: Problem, times: np.ndarray, until: float | None, tolerance, max_steps) -> Flow:
     scaled = times * problem.unit
     if until is not None and float(problem.mean_loss(jnp.zeros_like(problem.f0))) <= until:
         times_at_rest, until = np.zeros_like(times), None
-        return _solve(problem, times_at_rest, until, rtol, atol, max_steps)._replace(times=times, stopped=0.0)
-    solution, stopped = _integrated(problem, scaled, until, rtol, atol, max_steps)
+        return _solve(problem, times_at_rest, until, tolerance, max_steps)._replace(times=times, stopped=0.0)
+    solution, stopped = _integrated(problem, scaled, until, tolerance, max_steps)
     if solution is None:
         raise FlowError(
             f"The solver took {max_steps} steps without reaching the time {times[-1]:g}, or failed: the problem is "
-            "stiff. Ask for earlier times, loosen rtol and atol, or raise max_steps; Regression has the squared loss."
+            "stiff. Ask for earlier times, loosen the tolerance, or raise max_steps; Regression has the squared loss."
         )
     saved, stop = (np.asarray(problem.coefficients(found)) for found in solution)
     found = saved if stopped is None else np.where((scaled <= stopped)[:, None, None], saved, stop[-1])
@@ -153,7 +149,7 @@ def _solve(problem: Problem, times: np.ndarray, until: float | None, rtol, atol,
     return Flow(times, found, outputs, losses, None if stopped is None else stopped / problem.unit)
 
 
-def _integrated(problem: Problem, times: np.ndarray, until, rtol, atol, max_steps) -> tuple[Any, float | None]:
+def _integrated(problem: Problem, times: np.ndarray, until, tolerance, max_steps) -> tuple[Any, float | None]:
     """States at the times and at the end, and where an event ended it; no states where the solver gave up."""
     try:
         import diffrax
@@ -172,7 +168,7 @@ def _integrated(problem: Problem, times: np.ndarray, until, rtol, atol, max_step
         saveat=diffrax.SaveAt(
             subs=[diffrax.SubSaveAt(ts=jnp.asarray(np.minimum(times, last))), diffrax.SubSaveAt(t1=True)]
         ),
-        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance / 100),
         max_steps=max_steps,
         event=None if until is None else diffrax.Event(gap, optimistix.Newton(1e-6, 1e-9)),
         throw=False,

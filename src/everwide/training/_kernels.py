@@ -159,7 +159,7 @@ class OperatorKernel(AbstractTrainKernel):
     """A kernel that is known by its products with `(n, k)` only, such as `everwide.empirical.ntk_operator`.
 
     >>> import everwide.training as tr, jax.numpy as jnp
-    >>> tr.OperatorKernel(lambda v: 2 * v, rows=4, dtype="float32").rows
+    >>> tr.OperatorKernel(lambda v: 2 * v, n=4, dtype="float32").rows
     4
     """
 
@@ -167,8 +167,8 @@ class OperatorKernel(AbstractTrainKernel):
     count: int = eqx.field(static=True)
     precision: np.dtype = eqx.field(static=True)
 
-    def __init__(self, operator: Any, rows: int, dtype: Any = np.float32):
-        self.operator, self.count, self.precision = operator, rows, np.dtype(dtype)
+    def __init__(self, operator: Any, n: int, dtype: Any = np.float32):
+        self.operator, self.count, self.precision = operator, n, np.dtype(dtype)
 
     @property
     def rows(self) -> int:

@@ -22,7 +22,8 @@ class KernelLayer(eqx.Module):
 
     - `kernel`: an `everwide.Infinite`, of which `which` names the kernel; or any JAX function `k(x1, x2) -> (n1, n2)`.
     - `optimizer`: `SGD` or `AdamStar`, without `l2`.
-    - `shape`: of a row. `outputs`: how many. `capacity`: rows that updates may add in all; `grown` makes room for more.
+    - `input_shape`: of a row. `outputs`: how many.
+    - `capacity`: rows that updates may add in all; `grown` makes room for more.
 
     `layer(x)` takes rows `(n, ...)` to `(n, outputs)`, with gradients in `x` but none in the layer's own numbers: it is
     no parameter of the model around it. That model's gradient in a `tap`, zeros that are added to the outputs, is what
@@ -31,7 +32,7 @@ class KernelLayer(eqx.Module):
 
     >>> import everwide as ew, everwide.training as tr, jax, jax.numpy as jnp
     >>> kernel = ew.Infinite(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), (3,))
-    >>> layer = tr.KernelLayer(kernel, tr.AdamStar(0.1), shape=(3,), outputs=2, capacity=100)
+    >>> layer = tr.KernelLayer(kernel, tr.AdamStar(0.1), input_shape=(3,), outputs=2, capacity=100)
     >>> def loss(weight, tap):
     ...     hidden = jnp.tanh(jnp.ones((5, 4)) @ weight)
     ...     return jnp.mean((layer(hidden, tap) - 1) ** 2), hidden
@@ -57,7 +58,7 @@ class KernelLayer(eqx.Module):
         kernel: AbstractKernelFunction | Callable[[Any, Any], Any],
         optimizer: AbstractOptimizer,
         *,
-        shape: tuple[int, ...],
+        input_shape: tuple[int, ...],
         outputs: int,
         capacity: int,
         which: str = "ntk",
@@ -66,12 +67,14 @@ class KernelLayer(eqx.Module):
         found = np.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
         memory_length(optimizer, found)
         fn, known, _ = plain_kernel(kernel, which)
-        if known is not None and known != tuple(shape):
-            raise KernelError(f"KernelLayer(shape={tuple(shape)}), but its kernel takes rows of shape {known}.")
-        if min(outputs, capacity, *shape) < 1:
-            raise ValueError(f"KernelLayer(shape={shape}, outputs={outputs}, capacity={capacity}): expected 1 or more.")
+        if known is not None and known != tuple(input_shape):
+            raise KernelError(
+                f"KernelLayer(input_shape={tuple(input_shape)}), but its kernel takes rows of shape {known}."
+            )
+        if min(outputs, capacity, *input_shape) < 1:
+            raise ValueError(f"KernelLayer({input_shape=}, {outputs=}, {capacity=}): expected 1 or more.")
         zeros = lambda *size: jnp.zeros((*size, outputs), found)
-        self.x = jnp.ones((capacity, *shape), found)  # at 0 many kernels have no derivative
+        self.x = jnp.ones((capacity, *input_shape), found)  # at 0 many kernels have no derivative
         self.coefficients = zeros(capacity)
         self.memory = optimizer.init(unvalued(zeros(capacity), zeros()))
         self.size, self.steps = jnp.asarray(0, jnp.int32), jnp.asarray(0, jnp.int32)

@@ -16,7 +16,7 @@ class LabelError(ValueError):
     """Targets that do not fit the loss.
 
     >>> import everwide.training as tr, numpy as np
-    >>> tr.train(np.eye(2), [0, 3], loss=tr.softmax_cross_entropy, optimizer=tr.SGD(1.0), outputs=3, steps=1)
+    >>> tr.train(np.eye(2), [0, 3], loss=tr.SoftmaxCrossEntropy(), optimizer=tr.SGD(1.0), outputs=3, steps=1)
     Traceback (most recent call last):
         ...
     everwide.training._losses.LabelError: Row 1 has the label 3, expected a whole number from 0 to 2: there are 3 \
@@ -42,7 +42,7 @@ class Mse(AbstractLoss):
     """`1/2 |outputs - target|^2`; targets are `(n,)` or `(n, k)`.
 
     >>> import everwide.training as tr, jax.numpy as jnp
-    >>> tr.mse(jnp.array([1.0, 3.0]), jnp.array([1.0, 1.0]))
+    >>> tr.Mse()(jnp.array([1.0, 3.0]), jnp.array([1.0, 1.0]))
     Array(2., ...)
     """
 
@@ -59,7 +59,7 @@ class Huber(AbstractLoss):
     """Quadratic up to `delta`, linear beyond, summed over the outputs.
 
     >>> import everwide.training as tr, jax.numpy as jnp
-    >>> tr.huber(jnp.array([3.0]), jnp.array([0.0]))
+    >>> tr.Huber()(jnp.array([3.0]), jnp.array([0.0]))
     Array(2.5, ...)
     """
 
@@ -79,7 +79,7 @@ class Poisson(AbstractLoss):
     """`e^f - y f`, the Poisson likelihood with a logarithmic link, summed over the outputs; targets are counts.
 
     >>> import everwide.training as tr, jax.numpy as jnp
-    >>> tr.poisson(jnp.array([0.0]), jnp.array([2.0]))
+    >>> tr.Poisson()(jnp.array([0.0]), jnp.array([2.0]))
     Array(1., ...)
     """
 
@@ -100,7 +100,7 @@ class SoftmaxCrossEntropy(AbstractLoss):
     """`-log softmax(outputs)` at the label; targets are labels `(n,)`, or probabilities `(n, k)`.
 
     >>> import everwide.training as tr, jax.numpy as jnp
-    >>> tr.softmax_cross_entropy(jnp.zeros(4), jnp.array(2))
+    >>> tr.SoftmaxCrossEntropy()(jnp.zeros(4), jnp.array(2))
     Array(1.3862944, ...)
     """
 
@@ -122,7 +122,7 @@ class BinaryCrossEntropy(AbstractLoss):
     """`log(1 + e^f) - y f`, summed over the outputs; targets are 0 or 1, `(n,)` or `(n, k)`.
 
     >>> import everwide.training as tr, jax.numpy as jnp
-    >>> tr.binary_cross_entropy(jnp.array([0.0]), jnp.array([1.0]))
+    >>> tr.BinaryCrossEntropy()(jnp.array([0.0]), jnp.array([1.0]))
     Array(0.6931472, ...)
     """
 
@@ -140,7 +140,7 @@ class Hinge(AbstractLoss):
     """`max(0, 1 - y f)`, summed over the outputs; targets are -1 or 1, `(n,)` or `(n, k)`.
 
     >>> import everwide.training as tr, jax.numpy as jnp
-    >>> tr.hinge(jnp.array([0.25]), jnp.array([1.0]))
+    >>> tr.Hinge()(jnp.array([0.25]), jnp.array([1.0]))
     Array(0.75, ...)
     """
 
@@ -181,20 +181,13 @@ class Custom(AbstractLoss):
 
 Loss = AbstractLoss | Callable[[Any, Any], Any]
 
-mse = Mse()
-huber = Huber()
-poisson = Poisson()
-softmax_cross_entropy = SoftmaxCrossEntropy()
-binary_cross_entropy = BinaryCrossEntropy()
-hinge = Hinge()
-
 
 def as_loss(loss: Loss) -> AbstractLoss:
     """A loss, or a function of the outputs and the target of one row as a loss."""
     if isinstance(loss, AbstractLoss):
         return loss
     if not callable(loss):
-        raise TypeError(f"loss={loss!r}: expected a loss such as everwide.training.mse, or a JAX function, not a name.")
+        raise TypeError(f"loss={loss!r}: expected a loss such as Mse(), or a JAX function, not a name.")
     return Custom(loss)
 
 

@@ -19,7 +19,6 @@ from .._checks import InputError
 from .._compile import trusted_filter_jit, trusted_jit
 from .._engine import as_rows
 from ..kernel import AbstractKernelFunction
-from ..spectral import Normalization
 from ._compression import pivots, projected, relative_error, rounding
 from ._element import unvalued
 from ._losses import LabelError, Loss, as_loss
@@ -29,14 +28,14 @@ from ._trained import DivergenceWarning
 
 _FIRST_CAPACITY = 128  # also the fewest rows that a step touches: fewer shapes to compile
 _PREDICTED_TOGETHER = 256
-_FORMAT = 1
+_FORMAT = 2
 
 
 class KernelMachine:
     """An infinitely wide network that learns from a stream, one step a batch: `f(x) = f0(x) + sum_i k(x, x_i) a_i`.
 
     - `kernel`: an `everwide.Infinite`, of which `which` names the kernel; or any JAX function `k(x1, x2) -> (n1, n2)`.
-    - `loss`, `optimizer`, `normalization`: as in `everwide.training.train`. `SGD` and `AdamStar`, without `l2`.
+    - `loss`, `optimizer`: as in `everwide.training.train`. `SGD` and `AdamStar`, without `l2`.
     - `outputs`: how many. A stream does not tell how many classes will come.
     - `f0`: the function before training, `(n, ...) -> (n, outputs)`; 0 if not given.
     - `budget`: the largest number of rows to keep. Beyond it the function is projected to fewer rows;
@@ -49,7 +48,7 @@ class KernelMachine:
     >>> import everwide as ew, everwide.training as tr, numpy as np
     >>> x = np.random.default_rng(0).normal(size=(60, 2))
     >>> kernel = ew.Infinite(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), (2,))
-    >>> machine = tr.KernelMachine(kernel, tr.softmax_cross_entropy, tr.AdamStar(0.1), outputs=2)
+    >>> machine = tr.KernelMachine(kernel, tr.SoftmaxCrossEntropy(), tr.AdamStar(0.1), outputs=2)
     >>> machine.predict(x[:3]).shape  # zeros, before the first batch
     (3, 2)
     >>> for rows in np.split(np.arange(60), 6):
@@ -68,7 +67,6 @@ class KernelMachine:
         *,
         outputs: int,
         budget: int | None = None,
-        normalization: Normalization | str = Normalization.MEAN,
         which: str = "ntk",
         f0: Callable[[Any], Any] | None = None,
     ):
@@ -78,7 +76,6 @@ class KernelMachine:
         if budget is not None and budget < 2:
             raise ValueError(f"KernelMachine(budget={budget}): expected at least 2 rows, or None.")
         self._outputs, self._budget, self._which = outputs, budget, which
-        self._normalization = Normalization(normalization)
         self._rules = Rules(*plain_kernel(kernel, which), f0, as_loss(loss), optimizer)
         self._x: Array | None = None
         self._weights: Weights | None = None
@@ -142,7 +139,6 @@ class KernelMachine:
             "optimizer": type(self._rules.optimizer).__name__,
             "outputs": self._outputs,
             "budget": self._budget,
-            "normalization": str(self._normalization),
             "which": self._which,
             "started_elsewhere": self._rules.f0 is not None,
             "size": self._size,
@@ -170,7 +166,7 @@ class KernelMachine:
         """The machine that was saved, given what it was made of: it goes on as if it had never stopped.
 
         >>> import everwide.training as tr, numpy as np, tempfile
-        >>> parts = (lambda a, b: a @ b.T, tr.mse, tr.SGD(0.1))
+        >>> parts = (lambda a, b: a @ b.T, tr.Mse(), tr.SGD(0.1))
         >>> machine = tr.KernelMachine(*parts, outputs=1).partial_fit(np.eye(3), np.ones(3))
         >>> file = tempfile.mkdtemp() + "/machine.npz"
         >>> machine.save(file)
@@ -180,7 +176,7 @@ class KernelMachine:
         with np.load(path) as file:
             head = json.loads(str(file["head"]))
             _check_head(head, optimizer, f0)
-            options = {name: head[name] for name in ("outputs", "budget", "normalization", "which")}
+            options = {name: head[name] for name in ("outputs", "budget", "which")}
             machine = cls(kernel, loss, optimizer, f0=f0, **options)
             if head["size"]:
                 machine._fill(head, file)
@@ -220,7 +216,7 @@ class KernelMachine:
         n, padded, live = len(rows), at_least(len(rows)), sum(self._recent)
         x, weights = self._with_room(self._size + padded)
         index = np.minimum(np.arange(padded), n - 1)  # shapes are few; rows of padding count for nothing
-        shares = np.where(np.arange(padded) < n, 1 / self._normalization.divisor(n), 0).astype(rows.dtype)
+        shares = np.where(np.arange(padded) < n, 1 / n, 0).astype(rows.dtype)
         at, live_from = (np.asarray(row, np.int32) for row in (self._size, self._size - live))
         window = min(len(x), max(_FIRST_CAPACITY, at_least(live + padded)))
         move = Move(rows[index], y[index], shares, at, live_from)

@@ -11,7 +11,7 @@ from ..spectral._filters import GradientDescent
 from ..spectral._momentum import Momentum
 from ..spectral._spectrum import at_once
 from ._data import cross_kernel, data_of, first_outputs
-from ._losses import mse
+from ._losses import Mse
 from ._units import warn_of_rate
 
 
@@ -19,7 +19,7 @@ class Regression(eqx.Module):
     """Training on the squared loss from one factorization: any time, any optimizer with a closed form, many rows.
 
     `filter` is one of `everwide.spectral`: `gradient_flow(time)`, `gradient_descent(rate, steps)`,
-    `momentum(rate, beta, steps)` or `ridge(ridge)`; with several times, results have a leading axis for them.
+    `momentum(rate, momentum, steps)` or `ridge(ridge)`; with several times, results have a leading axis for them.
 
     - `kernel`: `(n, n)`; or `(n, n, k, k)` of an empirical kernel whose outputs share parameters.
     - `y`: `(n,)` or `(n, k)`. `f0`: outputs before training.
@@ -47,7 +47,7 @@ class Regression(eqx.Module):
 
     def __init__(self, kernel: Any, y: Any, *, f0: Any = None):
         matrix = np.atleast_1d(np.asarray(kernel))
-        data = data_of(mse, y, f0, None, len(matrix), np.dtype(np.float64))
+        data = data_of(Mse(), y, f0, None, len(matrix), np.dtype(np.float64))
         self.f0, self.residual = data.f0, data.y - data.f0
         self.mixed = matrix.ndim == 4
         self.spectrum = Spectrum.of(_flat(matrix, self.residual.shape[1]) if self.mixed else matrix)
@@ -89,9 +89,9 @@ class Regression(eqx.Module):
         found = self.spectrum.response(filter, len(self.residual))
         if not isinstance(filter, GradientDescent | Momentum):
             return found
-        beta = filter.beta if isinstance(filter, Momentum) else 0.0
+        kept = filter.momentum if isinstance(filter, Momentum) else 0.0
         largest = max(float(self.spectrum.values[-1]), np.finfo(np.float64).tiny)
-        limit = 2 * (1 + beta) * filter.normalization.divisor(len(self.residual)) / largest
+        limit = 2 * (1 + kept) * len(self.residual) / largest
         if filter.rate <= limit * (1 + 1e-9):
             return found
         broken = ~np.isfinite(found * np.maximum(self.spectrum.values, 1)).all(-1)

@@ -13,7 +13,6 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from .._compile import trusted_filter_jit
-from ..spectral import Normalization
 from ._batches import chunks
 from ._data import data_of
 from ._element import Element, Start, zero_like
@@ -32,7 +31,6 @@ class Run(eqx.Module):
     start: Start
     loss: AbstractLoss
     optimizer: AbstractOptimizer
-    normalization: Normalization = eqx.field(static=True)
 
     def step(self, state: "State", batch: Int[Array, " batch"] | None) -> "State":
         """One step; the first one whose outcome is not finite is remembered."""
@@ -46,7 +44,7 @@ class Run(eqx.Module):
         at = slice(None) if batch is None else batch
         outputs = here.values[:, at].T + here.start * self.start.values[at]
         delta = jax.vmap(jax.grad(self.loss))(outputs, self.y[at])
-        delta = delta / self.normalization.divisor(len(delta))
+        delta = delta / len(delta)
         none = jnp.zeros_like(here.start)
         if batch is None:
             element = Element(delta, self.kernel.whole(delta.T), none)
@@ -82,7 +80,6 @@ def train(
     f0: Any = None,
     steps: int | None = None,
     outputs: int | None = None,
-    normalization: Normalization | str = Normalization.MEAN,
     record: int | Sequence[int] | None = None,
     f0_power: Any = None,
 ) -> Trained:
@@ -92,12 +89,12 @@ def train(
 
     - `kernel`: `(n, n)`, such as `everwide.ntk(net, x)`; `(n, n, k, k)` of an empirical kernel; or a `FeatureKernel`,
       `FunctionKernel` (never a matrix) or `OperatorKernel`. Its dtype is the precision of the run.
-    - `y`, `loss`: targets and one of the losses of this module, or any JAX function `loss(outputs, target)` of a row.
+    - `y`, `loss`: targets and one of the losses of this module, or any JAX function `loss(outputs, target)` of a row;
+      the loss of a batch is the mean over its rows.
     - `optimizer`: `SGD(...)` or `AdamStar(...)`.
     - `batches`: rows of each step, `(steps, batch)` or an iterator of rows; `None` for all rows at every step.
       `minibatches` makes them.
     - `f0`: outputs before training at the training rows, `(n, k)`; 0 if not given. `outputs`: `k`, unless `y` tells.
-    - `normalization`: is the loss of a batch the `mean` or the `sum` over its rows?
     - `record`: steps after which the loss over all rows is kept in `history`, or the distance between two such steps.
     - `f0_power`: `(k,)`, squared norm of `f0` as a function; only `AdamStar(l2=...)` asks for it.
 
@@ -107,15 +104,15 @@ def train(
     >>> x = np.random.default_rng(0).normal(size=(20, 3))
     >>> k = ew.ntk(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), x)
     >>> labels = (x[:, 0] > 0).astype(int)
-    >>> found = tr.train(k, labels, loss=tr.softmax_cross_entropy, optimizer=tr.AdamStar(0.1), steps=50, record=25)
+    >>> found = tr.train(k, labels, loss=tr.SoftmaxCrossEntropy(), optimizer=tr.AdamStar(0.1), steps=50, record=25)
     >>> found.coefficients.shape, found.history.steps
     ((20, 2), (0, 25, 50))
     """
     found = as_kernel(kernel)
     with jax.enable_x64(found.dtype == np.float64):
-        run = _prepared(found, y, as_loss(loss), optimizer, f0, outputs, Normalization(normalization), f0_power)
+        run = _prepared(found, y, as_loss(loss), optimizer, f0, outputs, f0_power)
         if batches is None:
-            warn_if_unstable(run.kernel, run.loss, optimizer, run.normalization)
+            warn_if_unstable(run.kernel, run.loss, optimizer)
         return _run(run, batches, steps, record)
 
 
@@ -126,7 +123,6 @@ def _prepared(
     optimizer: AbstractOptimizer,
     f0: Any,
     outputs: int | None,
-    normalization: Normalization,
     f0_power: Any,
 ) -> Run:
     if not isinstance(optimizer, AbstractOptimizer):
@@ -143,7 +139,7 @@ def _prepared(
     if not callable(optimizer.rate):  # an array, so that another rate needs no other code
         optimizer = eqx.tree_at(lambda o: o.rate, optimizer, jnp.asarray(optimizer.rate, dtype))
     on_device = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, kernel)
-    return Run(on_device, jnp.asarray(data.y), start, loss, optimizer, normalization)
+    return Run(on_device, jnp.asarray(data.y), start, loss, optimizer)
 
 
 def _power(power: Any, k: int, *, asked: bool) -> np.ndarray:

@@ -37,9 +37,9 @@ class Trained(NamedTuple):
     - `steps`: how many were taken. `diverged`: at which step the run diverged, or `None`.
 
     >>> import everwide.training as tr, numpy as np
-    >>> found = tr.train(np.eye(2), [1.0, 3.0], loss=tr.mse, optimizer=tr.SGD(1.0), steps=1, normalization="sum")
+    >>> found = tr.train(np.eye(2), [1.0, 3.0], loss=tr.Mse(), optimizer=tr.SGD(1.0), steps=1)
     >>> found.predict(np.array([[0.5, 0.0]]))
-    array([[0.5]])
+    array([[0.25]])
     """
 
     coefficients: Float[np.ndarray, "n k"]

@@ -1,18 +1,22 @@
 """Rates, steps and times: how they convert, and how large a rate may be."""
 
+import dataclasses
 import warnings
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..spectral import KernelError, Normalization
+from .._checks import InputError, share, whole
+from ..spectral import KernelError
 from ..spectral._extremes import lanczos_largest
 from ..spectral._extremes import largest_eigenvalue as spectral_largest
 from ._kernels import AbstractTrainKernel, MatrixKernel, as_kernel
-from ._losses import AbstractLoss, Loss, as_loss, mse
+from ._losses import AbstractLoss, Loss, Mse, as_loss
 from ._optimizers import SGD, AbstractOptimizer, AdamStar
+
+Finite = TypeVar("Finite", SGD, AdamStar)
 
 
 class StabilityWarning(UserWarning):
@@ -24,36 +28,36 @@ class StabilityWarning(UserWarning):
     """
 
 
-def max_learning_rate(
-    kernel: Any,
-    loss: Loss = mse,
-    momentum: float = 0.0,
-    *,
-    normalization: Normalization | str = Normalization.MEAN,
-) -> float:
-    """The rate above which full-batch gradient descent diverges: `2 (1 + momentum) / (curvature lam_max)`.
+def max_learning_rate(kernel: Any, loss: Loss = Mse(), momentum: float = 0.0) -> float:  # noqa: B008
+    """The rate above which full-batch gradient descent diverges: `2 (1 + momentum) n / (curvature lam_max)`.
 
-    For the `mean` loss it is larger by the number of rows. Exact for the squared loss; for cross-entropies a rate
-    below which descent is stable wherever it is. Losses without a bound on their curvature have no such rate.
+    Exact for the squared loss; for cross-entropies a rate below which descent is stable wherever it is. Losses without
+    a bound on their curvature have no such rate.
+
+    Args:
+        kernel: as in `train`.
+        loss: the mean over the rows of this is descended.
+        momentum: of gradient descent, from 0 to below 1.
+
+    Returns:
+        The largest stable learning rate.
 
     >>> import everwide.training as tr, numpy as np
-    >>> tr.max_learning_rate(np.diag([1.0, 4.0]), normalization="sum")
-    0.5
-    >>> tr.max_learning_rate(np.diag([1.0, 4.0]), momentum=0.5)  # the mean over two rows
+    >>> tr.max_learning_rate(np.diag([1.0, 4.0]))
+    1.0
+    >>> tr.max_learning_rate(np.diag([1.0, 4.0]), momentum=0.5)
     1.5
     """
-    found, curvature = as_kernel(kernel), as_loss(loss).curvature
-    if not 0 <= momentum < 1:
-        raise ValueError(f"max_learning_rate(momentum={momentum!r}): expected a number from 0 to below 1.")
-    if not np.isfinite(curvature):
-        raise ValueError(
-            f"{type(as_loss(loss)).__name__} has no largest second derivative, so there is no rate that is stable "
-            "everywhere. Pass the largest one that you expect: Custom(loss, curvature=...)."
+    matrix, law, kept = as_kernel(kernel), as_loss(loss), share(momentum, "momentum")
+    if not np.isfinite(law.curvature):
+        raise InputError(
+            f"{type(law).__name__} has no largest second derivative, so there is no rate that is stable everywhere. "
+            "Pass the largest one that you expect: Custom(loss, curvature=...)."
         )
-    largest = largest_eigenvalue(found)
+    largest = largest_eigenvalue(matrix)
     if largest <= 0:
         raise KernelError("The kernel is zero: nothing is learned at any rate.")
-    return 2 * (1 + momentum) * Normalization(normalization).divisor(found.rows) / (curvature * largest)
+    return 2 * (1 + kept) * matrix.rows / (law.curvature * largest)
 
 
 def largest_eigenvalue(kernel: AbstractTrainKernel) -> float:
@@ -68,13 +72,11 @@ def largest_eigenvalue(kernel: AbstractTrainKernel) -> float:
         return lanczos_largest(kernel.rows, lambda v: np.asarray(whole(jnp.asarray(v[None], kernel.dtype)))[0])
 
 
-def warn_if_unstable(
-    kernel: AbstractTrainKernel, loss: AbstractLoss, optimizer: AbstractOptimizer, normalization: Normalization
-) -> None:
+def warn_if_unstable(kernel: AbstractTrainKernel, loss: AbstractLoss, optimizer: AbstractOptimizer) -> None:
     """Warn of a rate at which the squared loss diverges for sure."""
-    if not isinstance(optimizer, SGD) or callable(optimizer.rate) or loss is not mse or optimizer.nesterov:
+    if not isinstance(optimizer, SGD) or optimizer.nesterov or callable(optimizer.rate) or not isinstance(loss, Mse):
         return
-    limit = max_learning_rate(kernel, loss, optimizer.momentum, normalization=normalization)
+    limit = max_learning_rate(kernel, loss, optimizer.momentum)
     if optimizer.rate > limit * (1 + 1e-6):
         warn_of_rate(optimizer.rate, limit)
 
@@ -89,88 +91,47 @@ def warn_of_rate(rate: float, limit: float) -> None:
     )
 
 
-def flow_time(rate: float, steps: float, momentum: float = 0.0) -> float:
-    """The time of gradient flow that corresponds to `steps` small steps: `rate * steps / (1 - momentum)`.
+def to_finite(optimizer: Finite, width: int, *, readout: str = "sqrt") -> Finite:
+    """The optimizer with which `width` features, trained weight by weight, learn the same function.
 
-    >>> import everwide.training as tr
-    >>> tr.flow_time(0.1, 50)
-    5.0
-    """
-    _check_units(rate, momentum)
-    return rate * steps / (1 - momentum)
-
-
-def steps_for(time: float, rate: float, momentum: float = 0.0) -> int:
-    """The steps that take gradient descent to that time of gradient flow, rounded up.
-
-    >>> import everwide.training as tr
-    >>> tr.steps_for(5.0, 0.1)
-    50
-    """
-    _check_units(rate, momentum)
-    return int(np.ceil(time * (1 - momentum) / rate * (1 - 1e-12)))
-
-
-def _check_units(rate: float, momentum: float) -> None:
-    if not (rate > 0 and 0 <= momentum < 1):
-        raise ValueError(
-            f"rate={rate!r}, momentum={momentum!r}: expected a rate above 0 and a momentum from 0 to below 1."
-        )
-
-
-def convert_time(time: float, rows: int, *, given: Normalization | str, wanted: Normalization | str) -> float:
-    """The time (or rate) that does under one normalization what `time` does under the other.
-
-    >>> import everwide.training as tr
-    >>> tr.convert_time(1.0, 50, given="sum", wanted="mean")
-    50.0
-    """
-    return time * Normalization(wanted).divisor(rows) / Normalization(given).divisor(rows)
-
-
-def to_finite(optimizer: AdamStar, width: int, *, readout: str = "sqrt") -> AdamStar:
-    """The rate and `eps` with which ADAM* trains `width` features to the same function.
-
-    - `readout="sqrt"`: the model `f = g . M / sqrt(width)`; both are divided by `sqrt(width)`.
-    - `readout="mean"`: the model `f = mean(g * M)`; `eps` is divided by `width`, the rate is the same.
+    - `readout="sqrt"`: the model `f = g . M / sqrt(width)`, whose features `g / sqrt(width)` have this kernel. Gradient
+      descent is the same; ADAM* averages over the width where the norm adds, so `rate` and `eps` are divided by
+      `sqrt(width)`, and `weight_decay`, which is relative to the rate, is multiplied.
+    - `readout="mean"`: the model `f = mean(g * M)`, whose weights are larger by `sqrt(width)` and whose gradients are
+      smaller by it: `l2` is divided by `width`. For ADAM* so is `eps`, and the rate is the same; for gradient descent
+      `rate` is multiplied, and `weight_decay` divided by `width`.
 
     >>> import everwide.training as tr
     >>> finite = tr.to_finite(tr.AdamStar(0.1, eps=1e-6), width=100)
     >>> round(finite.rate, 6), round(finite.eps, 12)
     (0.01, 1e-07)
     """
-    rate, eps = _finite_scales(width, readout)
-    return _scaled(optimizer, rate, eps)
+    return _scaled(optimizer, float(whole(width, "width")), readout)
 
 
-def from_finite(optimizer: AdamStar, width: int, *, readout: str = "sqrt") -> AdamStar:
-    """The rate and `eps` in function space of ADAM* on `width` features: the inverse of `to_finite`.
+def from_finite(optimizer: Finite, width: int, *, readout: str = "sqrt") -> Finite:
+    """The optimizer in function space of one of `width` features: the inverse of `to_finite`.
 
     >>> import everwide.training as tr
     >>> round(tr.from_finite(tr.AdamStar(0.01, eps=1e-7), width=100).rate, 6)
     0.1
     """
-    rate, eps = _finite_scales(width, readout)
-    return _scaled(optimizer, 1 / rate, 1 / eps)
+    return _scaled(optimizer, 1 / whole(width, "width"), readout)
 
 
-def _finite_scales(width: int, readout: str) -> tuple[float, float]:
+def _scaled(optimizer: Finite, width: float, readout: str) -> Finite:
     if readout not in ("sqrt", "mean"):
-        raise ValueError(f"readout={readout!r}: expected 'sqrt' (f = g . M / sqrt(width)) or 'mean' (f = mean(g * M)).")
-    if width < 1:
-        raise ValueError(f"width={width}: expected at least 1.")
-    return (width**-0.5, width**-0.5) if readout == "sqrt" else (1.0, 1.0 / width)
-
-
-def _scaled(optimizer: AdamStar, rate: float, eps: float) -> AdamStar:
-    old = optimizer.rate
-    new = (lambda step: rate * old(step)) if callable(old) else rate * old
+        raise InputError(f"readout={readout!r}: expected 'sqrt' (f = g . M / sqrt(width)) or 'mean' (f = mean(g * M)).")
+    mean = readout == "mean"
+    l2 = optimizer.l2 / width if mean else optimizer.l2
     # Decay is relative to the rate: the same share of the weights is lost.
-    return AdamStar(
-        rate=new,
-        b1=optimizer.b1,
-        b2=optimizer.b2,
-        eps=eps * optimizer.eps,
-        weight_decay=optimizer.weight_decay / rate,
-        l2=optimizer.l2,
-    )
+    if isinstance(optimizer, SGD):
+        faster = width if mean else 1.0
+        scales = {"weight_decay": optimizer.weight_decay / faster, "l2": l2}
+    else:
+        faster = 1.0 if mean else width**-0.5
+        eps = optimizer.eps * (1 / width if mean else width**-0.5)
+        scales = {"eps": eps, "weight_decay": optimizer.weight_decay / faster, "l2": l2}
+    old = optimizer.rate
+    rate = (lambda step: faster * old(step)) if callable(old) else faster * old
+    return dataclasses.replace(optimizer, rate=rate, **scales)

@@ -11,11 +11,11 @@ from everwide.spectral import AbstractFilter, gradient_flow, ridge
 from everwide.training import (
     Ensemble,
     GaussianProcess,
+    Mse,
     Regression,
+    SoftmaxCrossEntropy,
     kernel_flow,
     max_learning_rate,
-    mse,
-    softmax_cross_entropy,
 )
 
 from ._vocabulary import build_network
@@ -70,7 +70,7 @@ def _regularized(case: Case, kernel: np.ndarray) -> np.ndarray:
 
 def _times(case: Case, outputs: int) -> AbstractFilter:
     """The vocabulary's loss is the mean over rows and outputs; its times count steps."""
-    return gradient_flow(float(case["learning_rate"]) * np.asarray(case["times"]) / outputs, normalization="mean")
+    return gradient_flow(float(case["learning_rate"]) * np.asarray(case["times"]) / outputs)
 
 
 def _closed_form(case: Case, stored: Arrays) -> Found:
@@ -87,7 +87,7 @@ def _closed_form(case: Case, stored: Arrays) -> Found:
 
 def _flow(case: Case, stored: Arrays) -> Found:
     kernels, y = _kernels(case, stored, "ntk"), stored["y_used"]
-    loss = softmax_cross_entropy if "cross entropy" in str(case["loss"]) else mse
+    loss = SoftmaxCrossEntropy() if "cross entropy" in str(case["loss"]) else Mse()
     k = y.shape[1]
     found = kernel_flow(
         kernels.train / k,
@@ -97,8 +97,7 @@ def _flow(case: Case, stored: Arrays) -> Found:
         f0=stored["f0_train"],
         rate=float(case["learning_rate"]),
         momentum=case["momentum"],
-        rtol=1e-9,
-        atol=1e-11,
+        tolerance=1e-9,
     )
     yield "train_t", found.outputs
     yield "test_t", found.predict(kernels.cross / k, f0=stored["f0_test"])
@@ -138,6 +137,6 @@ def _ensemble(case: Case, stored: Arrays) -> Found:
 
 def _largest_rate(case: Case, stored: Arrays) -> Found:
     kernel, size = stored["k_dd_ntk"], float(case["y_size"])
-    rate = lambda momentum: size * max_learning_rate(kernel, momentum=momentum, normalization="sum")
+    rate = lambda momentum: size * max_learning_rate(kernel, momentum=momentum) / len(kernel)
     both = [rate(float(case["momentum"])), rate(0.0)]  # with momentum, and without it
     yield "value", np.array(both[: np.size(stored["value"])]).reshape(stored["value"].shape)

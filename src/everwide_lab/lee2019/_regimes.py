@@ -9,7 +9,7 @@ import scipy.special
 from jaxtyping import Float
 
 from everwide.spectral import momentum
-from everwide.training import SGD, AbstractLoss, Regression, max_learning_rate, mse, softmax_cross_entropy, train
+from everwide.training import SGD, AbstractLoss, Mse, Regression, SoftmaxCrossEntropy, max_learning_rate, train
 
 from ._data import Digits
 
@@ -54,17 +54,17 @@ class AbstractRegime(eqx.Module):
 class SquaredLossWithMomentum(AbstractRegime):
     """Closed form: a filter of the spectrum. In time it goes as fast as gradient descent at half its largest rate."""
 
-    loss: ClassVar[AbstractLoss] = mse
+    loss: ClassVar[AbstractLoss] = Mse()
     momentum: ClassVar[float] = BETA
 
     def rate(self, kernel: np.ndarray) -> float:
-        return (1 - BETA) * max_learning_rate(kernel, normalization="sum") / 2
+        return (1 - BETA) * max_learning_rate(kernel) / len(kernel) / 2
 
     def targets(self, data: Digits) -> np.ndarray:
         return data.targets
 
     def predict(self, kernel: np.ndarray, cross: np.ndarray, task: Task) -> Outputs:
-        steps = momentum(task.rate, BETA, task.steps, normalization="sum")
+        steps = momentum(task.rate * len(kernel), BETA, task.steps)
         return Regression(kernel, task.data.targets, f0=task.start).predict(cross, steps, f0=task.start_other)
 
     def error(self, outputs: Outputs, data: Digits) -> Float[np.ndarray, " looks"]:
@@ -74,11 +74,11 @@ class SquaredLossWithMomentum(AbstractRegime):
 class CrossEntropy(AbstractRegime):
     """No closed form: gradient descent on the coefficients of the kernel, step by step."""
 
-    loss: ClassVar[AbstractLoss] = softmax_cross_entropy
+    loss: ClassVar[AbstractLoss] = SoftmaxCrossEntropy()
     momentum: ClassVar[float] = 0.0
 
     def rate(self, kernel: np.ndarray) -> float:
-        return max_learning_rate(kernel, softmax_cross_entropy, normalization="sum") / 2
+        return max_learning_rate(kernel, self.loss) / len(kernel) / 2
 
     def targets(self, data: Digits) -> np.ndarray:
         return data.labels
@@ -92,6 +92,6 @@ class CrossEntropy(AbstractRegime):
         return np.mean(scipy.special.logsumexp(outputs, -1) - right, -1)
 
     def _at(self, step: int, kernel: np.ndarray, cross: np.ndarray, task: Task) -> Float[np.ndarray, "rows outputs"]:
-        descent, labels = SGD(task.rate), task.data.labels
-        found = train(kernel, labels, loss=self.loss, optimizer=descent, f0=task.start, steps=step, normalization="sum")
+        descent, labels = SGD(task.rate * len(kernel)), task.data.labels
+        found = train(kernel, labels, loss=self.loss, optimizer=descent, f0=task.start, steps=step)
         return found.predict(cross, f0=task.start_other)

@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._checks import InputError, finite_array, not_negative, positive
-from ...spectral import Normalization
 from ._extremes import definite_extremes
 
 
@@ -17,12 +16,12 @@ class ConvergenceRate(NamedTuple):
     - `lambda_min`, `lambda_max`: of the kernel.
     - `contraction`: the factor of the residual's norm in the slowest direction, each step; its square is the loss's.
     - `exponent`: of the loss under gradient flow with this rate, `loss(t) <= exp(-exponent t) loss(0)`. Gradient
-      descent is at least as fast where `rate lambda_max <= 1` (for the `mean`, divided by the rows).
+      descent is at least as fast where `rate lambda_max / n <= 1`.
 
     >>> import numpy as np
 
     >>> from everwide.theory import finite_width
-    >>> finite_width.convergence_rate(np.diag([1.0, 4.0]), 0.25, normalization="sum").contraction
+    >>> finite_width.convergence_rate(np.diag([1.0, 4.0]), 0.5).contraction
     0.75
     """
 
@@ -42,7 +41,7 @@ class ConvergenceRate(NamedTuple):
         >>> import numpy as np
 
         >>> from everwide.theory import finite_width
-        >>> finite_width.convergence_rate(np.diag([1.0, 4.0]), 0.25, normalization="sum").steps_to(0.01)
+        >>> finite_width.convergence_rate(np.diag([1.0, 4.0]), 0.5).steps_to(0.01)
         9
         """
         if not 0 < fraction < 1:
@@ -57,16 +56,13 @@ class ConvergenceRate(NamedTuple):
         return max(1, math.ceil(math.log(fraction) / (2 * math.log(self.contraction))))
 
 
-def convergence_rate(
-    kernel: Any, rate: float, *, normalization: Normalization | str = Normalization.MEAN
-) -> ConvergenceRate:
+def convergence_rate(kernel: Any, rate: float) -> ConvergenceRate:
     """How fast training with a positive definite kernel must converge on the squared loss, from any residual.
 
     Of a linear model or an infinitely wide network, whose kernel is constant. Where a kernel moves, that of the path's
     smallest `lambda_min` holds for gradient flow.
 
     - `kernel`: `(n, n)`, the tangent kernel of the training rows. `rate`: the learning rate.
-    - `normalization`: is the loss the `sum` or the `mean` over the rows of `1/2 |f - y|^2`?
 
     >>> import numpy as np
 
@@ -76,7 +72,7 @@ def convergence_rate(
     (0.25, 0.875)
     """
     found, step = definite_extremes(kernel), positive(rate, "rate")
-    per_row = step / Normalization(normalization).divisor(found.rows)
+    per_row = step / found.rows
     contraction = max(abs(1 - per_row * found.smallest), abs(1 - per_row * found.largest))
     return ConvergenceRate(found.smallest, found.largest, contraction, 2 * per_row * found.smallest)
 

@@ -8,7 +8,6 @@ import scipy.optimize
 from jaxtyping import Float
 
 from ..._checks import positive, probability
-from ...spectral import Normalization
 from ...spectral._lanczos import Measure, lanczos_measure
 from ...spectral._spectrum import eigenvalue_noise
 from ...training._losses import real_targets
@@ -57,7 +56,7 @@ class FitTimes:
         >>> import numpy as np
 
         >>> from everwide.theory import rates
-        >>> round(rates.fit_times(np.eye(2), None, [1.0, 1.0], normalization="sum").left(1.0), 4)
+        >>> round(rates.fit_times(2 * np.eye(2), None, [1.0, 1.0]).left(1.0), 4)
         0.1353
         """
         if not np.all(np.asarray(time) >= 0):
@@ -71,7 +70,7 @@ class FitTimes:
         >>> import numpy as np
 
         >>> from everwide.theory import rates
-        >>> round(rates.fit_times(np.eye(2), None, [1.0, 1.0], normalization="sum").time(0.99), 4)
+        >>> round(rates.fit_times(2 * np.eye(2), None, [1.0, 1.0]).time(0.99), 4)
         2.3026
         """
         rest, learnable = 1 - probability(fraction, "time: fraction"), self.values > 0
@@ -89,7 +88,7 @@ class FitTimes:
         >>> import numpy as np
 
         >>> from everwide.theory import rates
-        >>> rates.fit_times(np.eye(2), None, [1.0, 1.0], normalization="sum").steps(0.99, rate=0.1)
+        >>> rates.fit_times(2 * np.eye(2), None, [1.0, 1.0]).steps(0.99, rate=0.1)
         24
         """
         step, time = positive(rate, "steps: rate"), self.time(fraction)
@@ -117,7 +116,7 @@ class FitTimes:
         return tuple(found)
 
 
-def fit_times(kernel: Any, x: Any, y: Any, *, normalization: Normalization | str = Normalization.MEAN) -> FitTimes:
+def fit_times(kernel: Any, x: Any, y: Any) -> FitTimes:
     """How long gradient flow on the squared loss needs for each part of the target.
 
     - `kernel`: a network or a kernel function, with the examples `x`; or their kernel matrix, with `x=None`.
@@ -132,7 +131,7 @@ def fit_times(kernel: Any, x: Any, y: Any, *, normalization: Normalization | str
     >>> round(times.time(0.9) / times.time(0.4))
     105
     """
-    given, law = kernel_matrix(kernel, x), Normalization(normalization)
+    given = kernel_matrix(kernel, x)
     matrix, floor = learnable_kernel(given), eigenvalue_noise(given)
     targets, _ = real_targets(y)
     if len(targets) != len(matrix):
@@ -140,7 +139,7 @@ def fit_times(kernel: Any, x: Any, y: Any, *, normalization: Normalization | str
     targets = targets / max(float(np.abs(targets).max()), np.finfo(np.float64).tiny)  # shares do not depend on units
     if not np.any(targets):
         raise ValueError("All targets are 0, as outputs are before training: there is nothing to fit.")
-    divisor, length, before = law.divisor(len(matrix)), _FIRST_LENGTH, None
+    divisor, length, before = len(matrix), _FIRST_LENGTH, None
     while True:
         found = _joined([lanczos_measure(lambda v: matrix @ v, column, length) for column in targets.T], divisor, floor)
         now = np.log([found.time(fraction) for fraction in _LOOKED_AT])

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._checks import positive
-from ...spectral import Normalization
 from ...spectral._extremes import smallest_eigenvalue
 from ...spectral._spectrum import eigenvalue_noise
-from ...training import max_learning_rate, mse
+from ...training import Mse, max_learning_rate
 from ...training._losses import Loss, as_loss
 from .._kernel_of import kernel_matrix, learnable_kernel
 
@@ -65,16 +64,15 @@ def stable_rates(
     x: Any = None,
     y: Any = None,
     *,
-    loss: Loss = mse,
+    loss: Loss = Mse(),  # noqa: B008
     momentum: float = 0.9,
     b1: float = 0.9,
-    normalization: Normalization | str = Normalization.MEAN,
 ) -> StableRates:
     """The largest stable learning rates of gradient descent, momentum and ADAM*.
 
     - `kernel`: a network or a kernel function, with the examples `x`; or their kernel matrix.
     - `y`: targets, for ADAM*, whose rate is in units of the gradient at the start, where all outputs are 0.
-    - `momentum`: of gradient descent. `b1`: of ADAM*. `normalization`: whether the loss is a mean or a sum over rows.
+    - `momentum`: of gradient descent. `b1`: of ADAM*.
 
     Exact for the squared loss; for others stable wherever training goes (see `everwide.training.max_learning_rate`).
     The largest eigenvalue is found by Lanczos. A network of finite width has these rates up to `O(1 / sqrt(width))`.
@@ -90,10 +88,10 @@ def stable_rates(
     for label, share in (("momentum", momentum), ("b1", b1)):
         if not 0 <= share < 1:
             raise ValueError(f"stable_rates({label}={share!r}): expected a number from 0 to below 1.")
-    given, law = kernel_matrix(kernel, x), Normalization(normalization)
-    matrix, squared = learnable_kernel(given), as_loss(loss) is mse
-    plain = max_learning_rate(given, loss, normalization=law)
-    largest = 2 * law.divisor(len(matrix)) / (as_loss(loss).curvature * plain)
+    given = kernel_matrix(kernel, x)
+    matrix, squared = learnable_kernel(given), isinstance(as_loss(loss), Mse)
+    plain = max_learning_rate(given, loss)
+    largest = 2 * len(matrix) / (as_loss(loss).curvature * plain)
     smallest = smallest_eigenvalue(matrix)
     certain = smallest > eigenvalue_noise(given)
     smallest = smallest if certain else 0.0
@@ -102,7 +100,7 @@ def stable_rates(
         gradient_descent=plain,
         momentum=plain * (1 + momentum),
         best=plain * largest / (smallest + largest) if squared else None,
-        adam_star=None if y is None else 2 * _first_gradient(matrix, y, loss, law) / sharpness,
+        adam_star=None if y is None else 2 * _first_gradient(matrix, y, loss) / sharpness,
         beta=float(momentum),
         b1=float(b1),
         contraction=(largest - smallest) / (largest + smallest) if squared else None,
@@ -113,7 +111,7 @@ def stable_rates(
     )
 
 
-def _first_gradient(matrix: np.ndarray, y: Any, loss: Loss, law: Normalization) -> float:
+def _first_gradient(matrix: np.ndarray, y: Any, loss: Loss) -> float:
     """The smallest norm over the outputs, as a function, of the gradient where all outputs are 0."""
     found = as_loss(loss)
     targets, k = found.targets(y, None)
@@ -121,7 +119,7 @@ def _first_gradient(matrix: np.ndarray, y: Any, loss: Loss, law: Normalization) 
         raise ValueError(f"y has {len(targets)} rows and the kernel {len(matrix)}: they must agree.")
     with jax.enable_x64(True):
         slopes = jax.vmap(jax.grad(found))(jnp.zeros((len(matrix), k), jnp.float64), jnp.asarray(targets))
-    slope = np.asarray(slopes, np.float64) / law.divisor(len(matrix))
+    slope = np.asarray(slopes, np.float64) / len(matrix)
     norms = np.sqrt(np.maximum(np.sum(slope * (matrix @ slope), axis=0), 0.0))
     if not norms.max() > 0:
         raise ValueError("The gradient at the start is 0: the targets are 0, as the outputs are, and no rate is right.")

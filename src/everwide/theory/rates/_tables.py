@@ -8,7 +8,6 @@ import jax
 from ..._checks import positive, whole
 from ...layers import AbstractLayer
 from ...signal import Parametrization
-from ...spectral import Normalization
 from ...training import max_learning_rate
 from .._kernel_of import kernel_matrix
 
@@ -87,8 +86,6 @@ def rates_by_depth(
     build: Callable[[int], AbstractLayer],
     depths: Sequence[int],
     x: Any,
-    *,
-    normalization: Normalization | str = Normalization.MEAN,
 ) -> tuple[DepthRate, ...]:
     """The largest stable rate of gradient descent for networks of several depths, `build(depth)`.
 
@@ -104,7 +101,7 @@ def rates_by_depth(
     found = []
     for depth in depths:
         matrix = kernel_matrix(build(int(depth)), x)
-        rate = max_learning_rate(matrix, normalization=normalization)
-        largest = 2 * Normalization(normalization).divisor(len(matrix)) / rate
+        rate = max_learning_rate(matrix)
+        largest = 2 * len(matrix) / rate
         found.append(DepthRate(int(depth), largest, rate))
     return tuple(found)
