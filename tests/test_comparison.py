@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide import InputError
-from everwide.comparison import compare
+from everwide import compare
 from everwide.linearization import linearize
 from everwide.testing import Slope, exact_for
 
@@ -78,10 +77,10 @@ def rebuilt():
     """Width 32, seed 0 of `ntk`: its parameters at the start, and a function that trains them step by step."""
     start = NET.init(jr.split(jr.key(0), 6)[0], (5,), width=32)
     x, y = jnp.asarray(X, DTYPE), jnp.asarray(Y, DTYPE)
-    rate = float(1 / np.linalg.eigvalsh(ew.ntk(NET, X))[-1])
+    rate = float(len(X) / np.linalg.eigvalsh(ew.ntk(NET, X))[-1])
 
     def train(f, steps):
-        loss = lambda p: jnp.sum((jax.vmap(f, (None, 0))(p, x)[:, 0] - y) ** 2) / 2
+        loss = lambda p: jnp.mean((jax.vmap(f, (None, 0))(p, x)[:, 0] - y) ** 2) / 2
         update = lambda _, p: jax.tree.map(lambda q, g: q - rate * g, p, jax.grad(loss)(p))
         return jax.jit(lambda p: jax.lax.fori_loop(0, steps, update, p))(start)
 
@@ -105,8 +104,8 @@ def test_curves_are_those_of_plain_gradient_descent(ntk, rebuilt):
     limit, on_train = (outputs(NET.apply, start, x) for x in (TEST, X))
     kernel, cross = ew.ntk(NET, X), ew.ntk(NET, TEST, X)
     for _ in range(step):
-        limit = limit - rate * cross @ (on_train - Y)
-        on_train = on_train - rate * kernel @ (on_train - Y)
+        limit = limit - rate / len(X) * cross @ (on_train - Y)
+        on_train = on_train - rate / len(X) * kernel @ (on_train - Y)
     rms = lambda v: np.sqrt(np.mean(np.square(v)))
     tolerance = 1e-9 if jnp.float64 == DTYPE else 2e-5
     found = {name: values[0, 0, LOOK] for name, values in ntk.curves._asdict().items()}
@@ -181,8 +180,27 @@ def test_slopes_are_least_squares_with_their_standard_error(ntk):
 
 
 def test_divergence_is_said():
-    found = compare(ew.Serial(ew.Dense(1)), X, Y, [1, 2], steps=3, seeds=2, rate=1e30)
+    with pytest.warns(ew.training.DivergenceWarning, match="diverged at width 1, 2: the rate 1e\\+30"):
+        found = compare(ew.Serial(ew.Dense(1)), X, Y, [1, 2], steps=3, seeds=2, rate=1e30)
     assert found.diverged == (1, 2)
+
+
+def test_the_rates_of_theory_are_those_of_the_loss_that_is_trained():
+    """Half of the largest stable rate is the default one; a little above it, training diverges."""
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(20, 3)), rng.normal(size=20)
+    net = ew.Serial(ew.Dense(), ew.Erf(), ew.Dense(1))
+    largest = ew.theory.rates.stable_rates(net, x).gradient_descent
+    half, usual = (compare(net, x, y, [64], rate=rate, steps=30, seeds=2) for rate in (largest / 2, None))
+    assert not half.diverged
+    assert half.rates == pytest.approx(usual.rates)
+    assert exact_for(DTYPE).excess(half.curves.loss_finite, usual.curves.loss_finite) < 1
+    assert np.all(half.curves.loss_infinite[..., -1] < 0.6 * half.curves.loss_infinite[..., 0])
+    flat = ew.Serial(ew.Dense(1))  # is its own limit at every width
+    largest = ew.theory.rates.stable_rates(flat, x).gradient_descent
+    assert not compare(flat, x, y, [1], rate=0.98 * largest, steps=200).diverged
+    with pytest.warns(ew.training.DivergenceWarning):
+        assert compare(flat, x, y, [1], rate=1.05 * largest, steps=200).diverged == (1,)
 
 
 def test_pictures(ntk):
@@ -213,7 +231,7 @@ def test_pictures(ntk):
         ({"rate": -1.0}, "rate=-1.0"),
         ({"y": np.ones(3)}, r"y has shape \(3,\), expected \(10, 1\)"),
         ({"y": np.ones((10, 2))}, r"y has shape \(10, 2\), expected \(10, 1\)"),
-        ({"y": np.full(10, np.nan)}, "not finite"),
+        ({"y": np.full(10, np.nan)}, "y holds nan"),
         ({"x": np.ones(10)}, "expected"),
         ({"x_test": np.ones((2, 3))}, "must agree"),
         ({"net": ew.Serial(ew.Dense(), ew.Relu(), ew.Dense())}, "leaves its width open"),
@@ -232,5 +250,5 @@ def test_what_cannot_be_compared(change, message):
 
 @pytest.mark.parametrize("law", [p for p in ew.Parametrization if p.value not in ("ntk", "standard")])
 def test_networks_that_learn_features_have_no_kernel(law):
-    with pytest.raises(InputError, match="no kernel to compare with"):
+    with pytest.raises(ew.InputError, match="no kernel to compare with"):
         compare(NET, X, Y, [8], parametrization=law)

@@ -3,4 +3,3 @@
 from ._compare import compare as compare
 from ._result import Comparison as Comparison
 from ._result import Curves as Curves
-from ._result import PowerLaw as PowerLaw

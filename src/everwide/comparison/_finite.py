@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from ..empirical import ntk_block
 from ..kernel import Example
 from ..layers import AbstractLayer
 from ..linearization import parameter_movement
-from ..linearization._jacobian import tangent_kernel
 from ..signal import Parametrization
 
 Params = Any
@@ -30,7 +30,7 @@ class Trained(NamedTuple):
 
 
 class Trainer(eqx.Module):
-    """A network of one width and its data: gradient descent on `1/2 sum |f - y|^2`."""
+    """A network of one width and its data: gradient descent on the mean over rows of `1/2 |f - y|^2`."""
 
     net: AbstractLayer
     x: Example  # stacked
@@ -43,28 +43,32 @@ class Trainer(eqx.Module):
         """Train one network, and look after each of the `lengths`."""
         shape = self.x.x.shape[1:]
         start = self.net.init(key, shape, width=self.width, parametrization=self.parametrization)
-        kernel = tangent_kernel(self.net.apply, start, self.x, self.x)
+        kernel = self._kernel(start, self.x)
+
+        def descend(_: Any, params: Params) -> Params:
+            return jax.tree.map(lambda p, g: p - rate.astype(p.dtype) * g, params, jax.grad(self._loss)(params))
 
         def stretch(params: Params, length: Array) -> tuple[Params, tuple]:
-            params = lax.fori_loop(0, length, lambda _, p: self._descend(p, rate), params)
-            return params, self._look(params, start, kernel)
+            params = lax.fori_loop(0, length, descend, params)
+            outputs = (self._outputs(params, x) for x in (self.x, self.x_test))
+            change = jnp.linalg.norm(self._kernel(params, self.x) - kernel) / jnp.linalg.norm(kernel)
+            moved = parameter_movement(start, params)
+            return params, (*outputs, change, moved.absolute, moved.relative)
 
         _, (train, test, change, moved, relative) = lax.scan(stretch, start, lengths)
-        test_kernel = tangent_kernel(self.net.apply, start, self.x_test, self.x)
-        return Trained(train, test, kernel, test_kernel, change, moved, relative)
+        return Trained(train, test, kernel, self._kernel(start, self.x_test), change, moved, relative)
 
-    def _look(self, params: Params, start: Params, kernel: Array) -> tuple:
-        train, test = (self._outputs(params, x) for x in (self.x, self.x_test))
-        change = tangent_kernel(self.net.apply, params, self.x, self.x) - kernel
-        moved = parameter_movement(start, params)
-        return train, test, jnp.linalg.norm(change) / jnp.linalg.norm(kernel), moved.absolute, moved.relative
-
-    def _descend(self, params: Params, rate: Array) -> Params:
-        loss = lambda p: jnp.sum(jnp.square(self._outputs(p, self.x) - self.y)) / 2
-        return jax.tree.map(lambda p, g: p - rate.astype(p.dtype) * g, params, jax.grad(loss)(params))
+    def _loss(self, params: Params) -> Array:
+        return jnp.mean(jnp.sum(jnp.square(self._outputs(params, self.x) - self.y), -1)) / 2
 
     def _outputs(self, params: Params, x: Example) -> Array:
         return jax.vmap(lambda one: self.net.apply(params, one))(x)
+
+    def _kernel(self, params: Params, x: Example) -> Array:
+        """The tangent kernel with the training rows, as a matrix."""
+        blocks = ntk_block(self.net.apply, params, x, self.x)
+        n1, n2, k, _ = blocks.shape
+        return blocks.transpose(0, 2, 1, 3).reshape(n1 * k, n2 * k)
 
 
 @eqx.filter_jit

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._plot import plot_gaps, plot_losses
+from .._axes import axes
 
 
 class Curves(NamedTuple):
@@ -16,10 +16,6 @@ class Curves(NamedTuple):
     - `gap_...`: root mean square, over test examples and outputs, of the trained network minus the other.
     - `kernel_change`: `|T_t - T_0|_F / |T_0|_F` of the empirical tangent kernel of the training examples.
     - `movement`: `|theta_t - theta_0|`; `relative_movement`: over `|theta_0|`.
-
-    >>> from everwide.comparison import Curves
-    >>> "gap_infinite" in Curves._fields
-    True
     """
 
     loss_finite: np.ndarray
@@ -33,12 +29,7 @@ class Curves(NamedTuple):
 
 
 class PowerLaw(NamedTuple):
-    """`quantity ~ width**exponent`, with the standard error of the exponent.
-
-    >>> from everwide.comparison import PowerLaw
-    >>> PowerLaw(-0.5, 0.02).exponent
-    -0.5
-    """
+    """`quantity ~ width**exponent`, with the standard error of the exponent."""
 
     exponent: float
     error: float
@@ -46,15 +37,11 @@ class PowerLaw(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Networks of several widths beside their limit. Made by `everwide.comparison.compare`.
+    """Networks of several widths beside their limit. Made by `everwide.compare`.
 
     - `widths`, `steps`: what was trained, and the steps at which it was looked at. `rates`: learning rates, by width.
     - `curves`: all that was measured, as `(widths, seeds, steps)`.
     - `finite`, `infinite`: outputs on the test examples after the last step, `(widths, seeds, examples, outputs)`.
-
-    >>> from everwide.comparison import Comparison
-    >>> [name for name in ("slopes", "plot", "to_pandas") if hasattr(Comparison, name)]
-    ['slopes', 'plot', 'to_pandas']
     """
 
     widths: tuple[int, ...]
@@ -92,8 +79,8 @@ class Comparison:
         linear network) or not finite (training has diverged) has no exponent: `nan`.
         """
         names = [name for name in Curves._fields if not name.startswith("loss")]
-        found = self.largest()._asdict()
-        return {name: _power_law(self.widths, found[name]) for name in names}
+        largest = self.largest()._asdict()
+        return {name: _power_law(self.widths, largest[name]) for name in names}
 
     @property
     def diverged(self) -> tuple[int, ...]:
@@ -107,13 +94,25 @@ class Comparison:
 
         `ax`: matplotlib axes; a new figure by default. Returns the axes. Needs matplotlib.
         """
-        return plot_losses(ax, self.widths, self.steps, self.curves.loss_finite, self.curves.loss_infinite)
+        ax = axes(ax, "table()")
+        for width, losses in zip(self.widths, self.curves.loss_finite, strict=True):
+            ax.plot(self.steps, losses.mean(0), label=f"width {width}")
+        limit = self.curves.loss_infinite[-1].mean(0)
+        ax.plot(self.steps, limit, color="black", linestyle="--", label="infinite width")
+        ax.set(xlabel="step", ylabel="mean squared error", yscale="log")
+        ax.legend()
+        return ax
 
     def plot_gaps(self, ax: Any = None) -> Any:
         """The largest gap to the infinitely wide network and to the linearization, against the width; as `plot`."""
-        largest, slopes = self.largest(), self.slopes()
-        gaps = {name: getattr(largest, name) for name in ("gap_infinite", "gap_linearized")}
-        return plot_gaps(ax, self.widths, gaps, {name: slopes[name].exponent for name in gaps})
+        ax, largest, slopes = axes(ax, "table()"), self.largest(), self.slopes()
+        for name in ("gap_infinite", "gap_linearized"):
+            values, label = getattr(largest, name), name.replace("_", " to ")
+            (line,) = ax.plot(self.widths, values.mean(1), label=f"{label}, width^{slopes[name].exponent:.2f}")
+            ax.plot(self.widths, values, linestyle="", marker="o", alpha=0.4, color=line.get_color())
+        ax.set(xlabel="width", ylabel="largest root mean square gap", xscale="log", yscale="log")
+        ax.legend()
+        return ax
 
 
 def _power_law(widths: tuple[int, ...], values: np.ndarray) -> PowerLaw:

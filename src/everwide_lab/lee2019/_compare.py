@@ -24,7 +24,7 @@ class Kernels(NamedTuple):
 
 
 class Network(NamedTuple):
-    """One trained network, on the host: the fields of `comparison`'s `Trained`, in float64."""
+    """One trained network, on the host: the fields of `Trained`, in float64."""
 
     train: np.ndarray
     test: np.ndarray
@@ -63,10 +63,8 @@ class Bench(NamedTuple):
 
     def measured(self, own: Network) -> list[np.ndarray]:
         """Curves of one network, then its test outputs and those of the limit after the last step."""
-        outputs = own.train.shape[-1]
         infinite, infinite_test = self.predicted(self.limit, own)
-        tangent = Kernels(*(_blocks(matrix, outputs) for matrix in (own.kernel, own.test_kernel)))
-        linear, linear_test = self.predicted(tangent, own)
+        linear, linear_test = self.predicted(Kernels(own.kernel, own.test_kernel), own)
         losses = (self.regime.error(found, self.data) for found in (own.train, infinite, linear))
         gaps = (np.sqrt(np.mean((own.test - other) ** 2, (-2, -1))) for other in (infinite_test, linear_test))
         return [*losses, *gaps, own.kernel_change, own.movement, own.relative_movement, own.test[-1], infinite_test[-1]]
@@ -94,9 +92,3 @@ def compare_in(
         watch(len(found) / len(widths))
     *curves, finite, infinite = (np.stack(parts) for parts in zip(*found, strict=True))
     return Comparison(widths, steps, (bench.rate,) * len(widths), Curves(*curves), finite, infinite)
-
-
-def _blocks(matrix: np.ndarray, k: int) -> np.ndarray:
-    """`(m k, n k)`, outputs within examples, to `(m, n, k, k)`."""
-    m, n = (size // k for size in matrix.shape)
-    return matrix.reshape(m, k, n, k).transpose(0, 2, 1, 3)

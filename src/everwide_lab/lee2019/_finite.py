@@ -9,13 +9,24 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from everwide._compile import trusted_filter_jit
-from everwide.comparison._finite import Trained
+from everwide.empirical import ntk_block
 from everwide.layers import AbstractLayer
 from everwide.linearization import parameter_movement
-from everwide.linearization._jacobian import tangent_kernel
 from everwide.training import AbstractLoss
 
 Params = Any
+
+
+class Trained(NamedTuple):
+    """Networks of one width at the steps at which one looks; several seeds stack along the first axis."""
+
+    train: Float[Array, "*seeds looks n outputs"]
+    test: Float[Array, "*seeds looks m outputs"]
+    kernel: Float[Array, "*seeds n n outputs outputs"]  # at the start
+    test_kernel: Float[Array, "*seeds m n outputs outputs"]
+    kernel_change: Float[Array, "*seeds looks"]
+    movement: Float[Array, "*seeds looks"]
+    relative_movement: Float[Array, "*seeds looks"]
 
 
 class Course(eqx.Module):
@@ -43,18 +54,18 @@ class Course(eqx.Module):
     def run(self, key: Array, lengths: Int[Array, " looks"]) -> Trained:
         """Train one network, and look after each of the `lengths`."""
         start = self.net.init(key, self.x.shape[1:], width=self.width)
-        kernel = tangent_kernel(self.net.apply, start, self.x, self.x)
+        kernel = ntk_block(self.net.apply, start, self.x, self.x)
 
         def stretch(here: Moving, length: Array) -> tuple[Moving, tuple]:
             here = lax.fori_loop(0, length, lambda _, moving: self.step(moving), here)
-            change = tangent_kernel(self.net.apply, here.params, self.x, self.x) - kernel
+            change = ntk_block(self.net.apply, here.params, self.x, self.x) - kernel
             moved = parameter_movement(start, here.params)
             seen = (self.outputs(here.params, x) for x in (self.x, self.x_test))
             return here, (*seen, jnp.linalg.norm(change) / jnp.linalg.norm(kernel), moved.absolute, moved.relative)
 
         begin = Moving(start, jax.tree.map(jnp.zeros_like, start))
         _, (train, test, change, absolute, relative) = lax.scan(stretch, begin, lengths)
-        test_kernel = tangent_kernel(self.net.apply, start, self.x_test, self.x)
+        test_kernel = ntk_block(self.net.apply, start, self.x_test, self.x)
         return Trained(train, test, kernel, test_kernel, change, absolute, relative)
 
 
