@@ -71,6 +71,7 @@ def compare(
     True
 
     Lee et al. 2019, Wide neural networks of any depth evolve as linear models under gradient descent.
+
     """
     sizes, law = _widths(widths), Parametrization(parametrization)
     given = None if rate is None else positive(rate, "rate")
