@@ -12,6 +12,7 @@ import numpy as np
 
 from .._checks import InputError, finite_array, positive, whole
 from .._engine import Progress, Rows, as_rows, matching
+from .._walk import walk
 from ..kernel import Example
 from ..kernels import Infinite
 from ..layers import AbstractLayer, Dropout
@@ -119,7 +120,7 @@ def _problem(net: Any, x: Any, y: Any, x_test: Any, steps: int, law: Parametriza
             f"parametrization={law.value!r}: such networks learn features at any width, so there is no "
             'kernel to compare with. Use "ntk" or "standard".'
         )
-    if any(_noisy(layer) for layer in jax.tree.leaves(net, is_leaf=_noisy)):
+    if any(isinstance(at.layer, Dropout) for at in walk(net)):
         raise ArchitectureError(
             "The network has a Dropout layer: its limit averages over noise, and gradient descent here has none. "
             "Leave Dropout out, to compare."
@@ -128,10 +129,6 @@ def _problem(net: Any, x: Any, y: Any, x_test: Any, steps: int, law: Parametriza
     test = rows if x_test is None else matching(rows, as_rows(x_test, "x_test"))[1]
     looks = np.unique(np.round(np.geomspace(1, steps, _LOOKS - 1)).astype(int))
     return Problem(net, rows, _targets(y, len(rows), _outputs(net, rows)), test, (0, *looks.tolist()), law)
-
-
-def _noisy(layer: Any) -> bool:
-    return isinstance(layer, Dropout)
 
 
 def _on_device(rows: Rows) -> Example:
