@@ -1,14 +1,46 @@
-"""Results as files: a table for people, a table for programs, a figure."""
+"""What people see of an experiment: how far it is, and results as a table for them, one for programs, a figure."""
 
 import csv
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from everwide import Progress
 
 from ._claims import Claim
 
 Row = dict[str, Any]
+Watcher = Callable[[Progress], None] | None
+_PARTS = 1000
+
+
+class Clock:
+    """Tells a `progress` how much of an experiment is done, in thousandths of its parts."""
+
+    def __init__(self, progress: Watcher):
+        self._progress, self._start = progress, time.perf_counter()
+
+    def __call__(self, done: float, total: float) -> None:
+        if self._progress is not None:
+            seconds = time.perf_counter() - self._start
+            self._progress(Progress(round(_PARTS * done), round(_PARTS * total), seconds))
+
+
+def blank_figure(width: float, height: float) -> Any:
+    """A matplotlib figure, imported when somebody draws; without pyplot: no window, no state."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as fault:
+        raise ImportError("Drawing needs matplotlib: pip install matplotlib. The numbers are in table().") from fault
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def widths_on_axis(ax: Any, widths: Sequence[int]) -> None:
+    """Ticks at the widths and nowhere else."""
+    ax.set_xticks(widths, [str(width) for width in widths])
+    ax.set_xticks([], minor=True)
 
 
 def write_report(

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from everwide import Progress
 from everwide_lab import lee2019
-from everwide_lab._progress import Stage
 
 pytestmark = pytest.mark.once
 
@@ -26,7 +26,7 @@ def sizes(monkeypatch):
     calls = []
 
     def reproduce(*, progress, **given):
-        progress(Stage(1, 2, "half"))
+        progress(Progress(1, 2, 0.1))
         calls.append(given)
         return Found()
 
@@ -47,7 +47,7 @@ def test_as_json(run, sizes):
     assert found["rows"] == [{"regime": "a [red]", "width": 8, "gap_infinite": 0.123456, "gap_linearized": None}]
     assert found["claims"] == ["it holds"]
     assert found["folder"].endswith("lee2019-quick")
-    assert sizes[0]["rows"] == 4
+    assert sizes[0]["n"] == 4
 
 
 def test_an_interruption_is_no_crash(run, monkeypatch):

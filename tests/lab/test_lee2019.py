@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 import everwide as ew
 from everwide.cli import app
 from everwide_lab.lee2019._compare import compare_in
-from everwide_lab.lee2019._data import digits
-from everwide_lab.lee2019._regimes import CrossEntropy, SquaredLossWithMomentum
+from everwide_lab.lee2019._regimes import CrossEntropy, SquaredLossWithMomentum, digits
 
 pytestmark = pytest.mark.once
 
@@ -56,8 +55,8 @@ def test_digits_are_of_unit_length_and_not_shared():
     np.testing.assert_array_equal(data.targets.argmax(1), data.labels)
 
 
-def test_too_many_rows_are_refused():
-    with pytest.raises(ValueError, match="rows=1000: expected 2 to"):
+def test_too_many_images_are_refused():
+    with pytest.raises(ew.InputError, match="n=1000: expected 2 to"):
         digits(1000)
 
 

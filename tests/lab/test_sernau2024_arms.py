@@ -7,9 +7,10 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from everwide_lab._training import begin
 from everwide_lab.sernau2024 import Arm, Setting
 from everwide_lab.sernau2024._arms import Role, roles
-from everwide_lab.sernau2024._train import State, _optimizer, _steps, batches, schedule, windows
+from everwide_lab.sernau2024._train import _rule, advance, batches, schedule, windows
 from everwide_lab.sernau2024._transformer import Shape, cross_entropy, transformer
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]  # models are float32 in either precision
@@ -24,13 +25,13 @@ STARTS = np.random.default_rng(1).integers(0, 190, (STEPS, 3)).astype(np.int32)
 def course(request):
     """An arm, and its model before and after each of the first three steps of ten."""
     arm, model = request.param, transformer(jr.key(0), SHAPE)
-    state = State(model, _optimizer(arm, (1.0, 1.0), model).init(model), jnp.asarray(0, jnp.int32))
+    state = begin(model, _rule(arm, (1.0, 1.0), model, 1.0))
     rates, total = jnp.asarray([READOUT_RATE, REST_RATE], jnp.float32), jnp.asarray(STEPS, jnp.float32)
     models = [model]
     for step in range(3):
         start = jnp.asarray(STARTS[step : step + 1])
-        state, _ = _steps(state, jnp.asarray(TEXT), start, rates, total, SHAPE.context, arm)
-        models.append(state.model)
+        state = advance(state, jnp.asarray(TEXT), start, rates, total, SHAPE.context, arm)
+        models.append(state.params)
     return arm, models
 
 

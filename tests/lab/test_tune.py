@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from everwide_lab.sernau2024._tune import tune
+from everwide_lab.sernau2024._arms import tune
 
 pytestmark = pytest.mark.once
 

@@ -63,8 +63,8 @@ def sernau2024(
     folder = out or Path("reproductions") / f"sernau2024{'-full' * full}{'-quick' * quick}"
     with in_a_sentence(f"finished runs are kept in {folder}, and the same command goes on from them."):
         chosen = replace(setting, **_given(sizes))
-        found = _watched(lambda progress: experiment.reproduce(chosen, text=text, out=folder, progress=progress))
-        _print(found, ("arm", "width", "test", "spread", "seeds"), folder, as_json)
+        result = _watched(lambda progress: experiment.reproduce(chosen, text=text, out=folder, progress=progress))
+        _print(result, ("arm", "width", "test", "spread", "seeds"), folder, as_json)
 
 
 @reproduce.command("lee2019", epilog=examples("reproduce lee2019 --quick", "reproduce lee2019 --widths 64,512"))
@@ -72,19 +72,19 @@ def lee2019(
     widths: Widths = None,
     steps: Steps = None,
     seeds: Seeds = None,
-    rows: Annotated[int | None, typer.Option(min=2, help="Training examples.")] = None,
+    n: Annotated[int | None, typer.Option("--n", min=2, help="Training examples.")] = None,
     quick: Quick = False,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
     """Networks of growing width beside their linearizations and their limit, over the time of training."""
     experiment = _laboratory("lee2019")
-    sizes = {"widths": (8, 16), "steps": 10, "seeds": 2, "rows": 4} if quick else {}
-    sizes |= _given({"widths": _widths(widths), "steps": steps, "seeds": seeds, "rows": rows})
+    sizes = {"widths": (8, 16), "steps": 10, "seeds": 2, "n": 4} if quick else {}
+    sizes |= _given({"widths": _widths(widths), "steps": steps, "seeds": seeds, "n": n})
     folder = out or Path("reproductions") / f"lee2019{'-quick' * quick}"
     with in_a_sentence(_NOTHING_KEPT):
-        found = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
-        _print(found, ("regime", "width", "gap_infinite", "gap_linearized"), folder, as_json)
+        result = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
+        _print(result, ("regime", "width", "gap_infinite", "gap_linearized"), folder, as_json)
 
 
 @reproduce.command("criticality", epilog=examples("reproduce criticality --quick"))
@@ -103,8 +103,8 @@ def criticality(
     folder = out or Path("reproductions") / f"criticality{'-quick' * quick}"
     columns = ("experiment", "activation", "C_w", "place", "predicted", "measured", "error")
     with in_a_sentence(_NOTHING_KEPT):
-        found = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
-        _print(found, columns, folder, as_json)
+        result = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
+        _print(result, columns, folder, as_json)
 
 
 @reproduce.command("simon2021", epilog=examples("reproduce simon2021 --quick"))
@@ -124,8 +124,8 @@ def simon2021(
     folder = out or Path("reproductions") / f"simon2021{'-quick' * quick}"
     columns = ("domain", "target", "n", "width", "learnability", "predicted_learnability", "error", "predicted_error")
     with in_a_sentence(_NOTHING_KEPT):
-        found = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
-        _print(found, columns, folder, as_json)
+        result = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
+        _print(result, columns, folder, as_json)
 
 
 def _laboratory(name: str) -> ModuleType:
@@ -153,11 +153,11 @@ def _given(sizes: dict[str, Any]) -> dict[str, Any]:
 def _watched(work: Callable[[Callable[[Any], None]], Any]) -> Any:
     """Run with a bar that shows how far it is."""
     with bar("") as tick:
-        return work(lambda stage: tick(stage.done, stage.total, stage.note))
+        return work(lambda progress: tick(progress.done, progress.total, ""))
 
 
-def _print(found: Any, columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
-    rows, claims = found.table(), [str(claim) for claim in found.claims()]
+def _print(result: Any, columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
+    rows, claims = result.table(), [str(claim) for claim in result.claims()]
     if as_json:
         print_json({"rows": rows, "claims": claims, "folder": str(folder)})
         return

@@ -39,29 +39,29 @@ def claims_of(rows: Sequence[Measured]) -> tuple[Claim, ...]:
 
 def _near(rows: Sequence[Measured], experiment: str, claim: str) -> Claim:
     """Is every number the predicted one? Up to `SLACK` and two standard errors, if these are small."""
-    found = [row for row in rows if row.experiment == experiment]
-    off = [abs(row.measured - row.predicted) for row in found]
-    bounds = [SLACK * row.predicted + row.error for row in found]
-    sharp = [row.error <= SHARP * row.predicted for row in found]
+    chosen = [row for row in rows if row.experiment == experiment]
+    off = [abs(row.measured - row.predicted) for row in chosen]
+    bounds = [SLACK * row.predicted + row.error for row in chosen]
+    sharp = [row.error <= SHARP * row.predicted for row in chosen]
     near = [o <= b and s for o, b, s in zip(off, bounds, sharp, strict=True)]
     far = [o > b for o, b in zip(off, bounds, strict=True)]
-    worst = max((o / row.predicted for o, row in zip(off, found, strict=True)), default=math.inf)
-    listed = ", ".join(f"{_number(row.measured)} ({_number(row.predicted)}; {_place(row)})" for row in found)
-    verdict = verdict_of(near, far) if found else Verdict.UNDECIDED
+    worst = max((o / row.predicted for o, row in zip(off, chosen, strict=True)), default=math.inf)
+    listed = ", ".join(f"{_number(row.measured)} ({_number(row.predicted)}; {_place(row)})" for row in chosen)
+    verdict = verdict_of(near, far) if chosen else Verdict.UNDECIDED
     return Claim(claim, verdict, f"At most {worst:.1%} off. Measured (predicted): {listed}.")
 
 
 def _half_stable(rows: Sequence[Measured]) -> Claim:
     claim = "At a half-stable point variances come nearer from one side, and leave it on the other."
-    found = [row for row in rows if row.experiment == HALF_STABLE]
-    clear = [abs(row.measured) > row.error for row in found]
-    alike = [len({r.measured > 0 for r in found if r.activation == row.activation}) == 1 for row in found]
+    chosen = [row for row in rows if row.experiment == HALF_STABLE]
+    clear = [abs(row.measured) > row.error for row in chosen]
+    alike = [len({r.measured > 0 for r in chosen if r.activation == row.activation}) == 1 for row in chosen]
     listed = ", ".join(
         f"{_number(row.measured)} ± {_number(row.error)} ({_number(row.predicted)}; {row.activation}, {row.place})"
-        for row in found
+        for row in chosen
     )
     numbers = f"Drifts of one sign on both sides. Measured (predicted): {listed}."
-    if not found or not all(clear):
+    if not chosen or not all(clear):
         return Claim(claim, Verdict.UNDECIDED, numbers.replace("Drifts of one sign on both sides. ", ""))
     if not all(alike):
         return Claim(claim, Verdict.FAILS, numbers.replace("of one sign", "of different signs"))
@@ -70,12 +70,12 @@ def _half_stable(rows: Sequence[Measured]) -> Claim:
 
 def _trained(rows: Sequence[Measured]) -> Claim:
     claim = "Networks can be trained up to a depth of about six correlation lengths, and on the critical line beyond."
-    found = [row for row in rows if row.experiment == TRAINED]
-    right = [(row.measured > LEARNED) == (row.predicted > LEARNED) for row in found]
+    chosen = [row for row in rows if row.experiment == TRAINED]
+    right = [(row.measured > LEARNED) == (row.predicted > LEARNED) for row in chosen]
     wrong = [not one for one in right]
-    listed = ", ".join(f"{row.measured:.2f} (C_w = {row.C_w:.3g}, {row.place})" for row in found)
-    verdict = verdict_of(right, wrong) if found else Verdict.UNDECIDED
-    return Claim(claim, verdict, f"{sum(right)} of {len(found)} settings as predicted. Accuracies: {listed}.")
+    listed = ", ".join(f"{row.measured:.2f} (C_w = {row.C_w:.3g}, {row.place})" for row in chosen)
+    verdict = verdict_of(right, wrong) if chosen else Verdict.UNDECIDED
+    return Claim(claim, verdict, f"{sum(right)} of {len(chosen)} settings as predicted. Accuracies: {listed}.")
 
 
 def _place(row: Measured) -> str:

@@ -1,7 +1,6 @@
 """What is measured on random networks: how signals, differences and gradients change from layer to layer."""
 
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,6 @@ from everwide.theory.criticality import critical_init, phase_diagram
 
 from ._fit import decay_length, jackknife, mean_of, relative_variance
 from ._networks import Block, Function, first_layer, gradient_sizes, layers
-from ._training import Digits, trained_accuracy
 
 LENGTH, VARIANCE_LENGTH, GRADIENT = "correlation length", "variance length", "gradient factor"
 POWER_LAW, EXPONENTIAL = "variance at criticality", "variance length off criticality"
@@ -70,16 +68,14 @@ def mish(z: np.ndarray) -> np.ndarray:
     return z * (even / (even + 2))
 
 
-DEPTHS = (6, 12, 24, 48)
 TANH = Case("tanh", np.tanh, lambda z: 1 - np.tanh(z) ** 2)
 GELU = Case("gelu", gelu, _gelu_slope)
 
 
 def depth_scales(case: Case, weight: float, bias: float, sizes: Sizes) -> list[Measured]:
     """Both lengths at one point of the phase diagram, and the factor by which gradients change in a layer."""
-    found = phase_diagram(case.fn, C_w=weight, C_b=bias)
-    phase, fixed, settled = str(found.phase), float(found.K_star), float(found.correlation)
-    row = lambda name, predicted, e: Measured(name, case.name, weight, bias, phase, float(predicted), *e)
+    point = phase_diagram(case.fn, C_w=weight, C_b=bias)
+    phase, fixed, settled = str(point.phase), float(point.K_star), float(point.correlation)
     rng = np.random.default_rng(sizes.seed)
     block, width = Block(case.fn, weight, bias), sizes.width
     step = min(0.1, 0.9 * (1 - settled)) if phase == "chaotic" else 0.0
@@ -92,11 +88,12 @@ def depth_scales(case: Case, weight: float, bias: float, sizes: Sizes) -> list[M
         differences.append((layer.complement(2) - first) / 2 if step else first)
         gains.append(layer.gain(0))
     gradients = [gradient_sizes(rng, block, case.slope, fixed, 256, 12) for _ in range(sizes.nets(40))]
-    return [
-        row(LENGTH, found.xi_perp, decay_length(np.array(differences).T, 1.0)),
-        row(VARIANCE_LENGTH, found.xi_par, decay_length(np.array(gains).T, math.inf)),
-        row(GRADIENT, found.chi_perp, jackknife(_factor, np.array(gradients))),
-    ]
+    rows = (
+        (LENGTH, point.xi_perp, decay_length(np.array(differences).T, 1.0)),
+        (VARIANCE_LENGTH, point.xi_par, decay_length(np.array(gains).T, math.inf)),
+        (GRADIENT, point.chi_perp, jackknife(_factor, np.array(gradients))),
+    )
+    return [Measured(name, case.name, weight, bias, phase, float(predicted), *e) for name, predicted, e in rows]
 
 
 def _factor(squares: np.ndarray) -> float:
@@ -109,18 +106,18 @@ def power_law(sizes: Sizes) -> tuple[list[Measured], dict[str, np.ndarray]]:
     """Tanh at its critical point, and beside it; variances of all networks at all depths, for a figure."""
     rng, depth = np.random.default_rng(sizes.seed + 1), 100
     point = critical_init(np.tanh)
-    start = lambda nets: first_layer(rng, nets, sizes.width, 1.0, np.zeros((0, 2)))
-    run = lambda weight, nets: (
-        np.array([layer.variance for layer in layers(rng, Block(np.tanh, weight, 0.0), start(nets), depth)]).T
-    )
-    at, off = run(point.C_w, sizes.nets(200)), run(0.9, sizes.nets(200))
-    row = lambda name, weight, place, predicted, e: Measured(name, "tanh", weight, 0.0, place, predicted, *e)
+
+    def run(weight: float) -> np.ndarray:
+        start = first_layer(rng, sizes.nets(200), sizes.width, 1.0, np.zeros((0, 2)))
+        return np.array([layer.variance for layer in layers(rng, Block(np.tanh, weight, 0.0), start, depth)]).T
+
+    at, off = run(point.C_w), run(0.9)
     rows = [
-        row(POWER_LAW, point.C_w, f"depth {layer}", 1 / (point.a1 * layer), mean_of(at[:, layer]))
+        Measured(POWER_LAW, "tanh", point.C_w, 0.0, f"depth {layer}", 1 / (point.a1 * layer), *mean_of(at[:, layer]))
         for layer in (30, 60, 100)
     ]
-    rows.append(row(EXPONENTIAL, 0.9, "ordered", -1 / math.log(0.9), decay_length(off, 0.02)))
-    return rows, {"C_w = 1": at, "C_w = 0.9": off}
+    off_row = Measured(EXPONENTIAL, "tanh", 0.9, 0.0, "ordered", -1 / math.log(0.9), *decay_length(off, 0.02))
+    return [*rows, off_row], {"C_w = 1": at, "C_w = 0.9": off}
 
 
 def half_stability(sizes: Sizes) -> tuple[list[Measured], dict[str, np.ndarray]]:
@@ -172,36 +169,21 @@ def fluctuations(sizes: Sizes) -> tuple[list[Measured], dict[str, Any]]:
         for layer in range(depth):  # the function is homogeneous: every layer multiplies by a number of its own
             drawn = rng.standard_normal((nets, width), dtype=np.float32)
             path[layer + 1] = path[layer] * 2 * np.mean(np.maximum(drawn, 0) ** 2, axis=1, dtype=np.float64)
-        found = [relative_variance(path[layer]) for layer in range(1, depth + 1)]
-        curves[f"width {width}"] = (width, found)
+        estimates = [relative_variance(path[layer]) for layer in range(1, depth + 1)]
+        curves[f"width {width}"] = (width, estimates)
         for layer in (4, 10):
             place, predicted = f"width {width}, depth {layer}", (1 + 5 / width) ** layer - 1
-            rows.append(Measured(FLUCTUATION, "relu", 2.0, 0.0, place, predicted, *found[layer - 1]))
+            rows.append(Measured(FLUCTUATION, "relu", 2.0, 0.0, place, predicted, *estimates[layer - 1]))
     return rows, curves
-
-
-def trainability(case: Case, weight: float, bias: float, data: Digits, sizes: Sizes) -> list[Measured]:
-    """Accuracy on training data at several depths, at the better of two learning rates; spread is between two seeds.
-
-    "Predicted" is the rule of thumb that a network learns, to 1, if it is less than six correlation lengths deep, and
-    that it guesses otherwise.
-    """
-    found = phase_diagram(case.fn, C_w=weight, C_b=bias)
-    length, rows = float(found.xi_perp), []
-    for depth in DEPTHS:
-        train = partial(trained_accuracy, data, weight=weight, bias=bias, variance=float(found.K_star), depth=depth)
-        runs = [train(width=64, steps=sizes.steps, rate=rate, seeds=2, stream=sizes.seed) for rate in (0.001, 0.01)]
-        best = max(runs, key=lambda run: run.mean())
-        place = f"depth {depth}, {depth / length:.2g} lengths"
-        rule, spread = 1.0 if depth < 6 * length else 0.1, float(np.ptp(best))
-        rows.append(Measured(TRAINED, case.name, weight, bias, place, rule, float(best.mean()), spread))
-    return rows
 
 
 def critical_weight(case: Case, bias: float) -> float:
     """`C_w` on the critical line, for this `C_b`."""
     weights, biases = phase_diagram(case.fn, C_w=1.0, C_b=bias).line.T
     near = float(np.interp(bias, biases, weights))
-    chi = lambda weight: float(phase_diagram(case.fn, C_w=weight, C_b=bias).chi_perp) - 1
-    found: Any = scipy.optimize.brentq(chi, 0.9 * near, 1.1 * near, xtol=1e-12)
-    return float(found)
+
+    def excess(weight: float) -> float:
+        return float(phase_diagram(case.fn, C_w=weight, C_b=bias).chi_perp) - 1
+
+    root: Any = scipy.optimize.brentq(excess, 0.9 * near, 1.1 * near, xtol=1e-12)
+    return float(root)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from everwide.theory.criticality import PhaseDiagram, critical_init, phase_diagram
+from everwide import InputError
+from everwide.theory.criticality import critical_init, phase_diagram
 
 from .._claims import Claim
-from .._progress import Stage, Watcher, unwatched
-from .._report import write_report
+from .._report import Clock, Watcher, write_report
 from ._claims import claims_of
 from ._experiments import (
     GELU,
@@ -23,10 +23,9 @@ from ._experiments import (
     fluctuations,
     half_stability,
     power_law,
-    trainability,
 )
-from ._figures import draw
-from ._training import digits
+from ._figure import draw
+from ._training import digits, trainability
 
 _TANH_BIAS, _GELU_BIAS = 0.05, 0.2
 _TANH_WEIGHTS, _GELU_WEIGHTS = (0.6, 1.0, 1.3, 2.0, 3.0, 4.0), (0.8, 1.4, 1.8)
@@ -37,16 +36,16 @@ _TRAINED_WEIGHTS = (0.5, 0.8, 1.2)  # and the critical one
 class Criticality:
     """Numbers of theory beside those of networks. Made by `reproduce`.
 
-    - `rows`: one for each prediction. `diagrams`: an `everwide.theory.criticality.PhaseDiagram` for tanh and for GELU.
+    - `rows`: one for each prediction. `diagrams`: what `phase_diagram` returns, for tanh and for GELU.
     - `curves`: what was measured at every depth, for the figure. `sizes`: of the experiments.
 
     >>> from everwide_lab import criticality
-    >>> found = criticality.reproduce(width=64, draws=0.05, steps=5)  # doctest: +SKIP
-    >>> found.rows[0].predicted, found.rows[0].measured  # doctest: +SKIP
+    >>> result = criticality.reproduce(width=64, draws=0.05, steps=5)  # doctest: +SKIP
+    >>> result.rows[0].predicted, result.rows[0].measured  # doctest: +SKIP
     """
 
     rows: tuple[Measured, ...]
-    diagrams: tuple[PhaseDiagram, ...]
+    diagrams: tuple[Any, ...]
     curves: dict[str, dict[str, Any]]
     sizes: Sizes
 
@@ -95,37 +94,46 @@ def reproduce(
     steps: int = 200,
     seed: int = 1,
     out: Path | str | None = None,
-    progress: Watcher = unwatched,
+    progress: Watcher = None,
 ) -> Criticality:
     """Hold phase diagrams, depth scales and critical points against random networks of finite width.
 
-    - `width`: of the networks. `draws`: multiplies the numbers of networks. `steps`: of training. `seed`: other draws.
-    - `out`: a folder for table, figure and claims. `progress`: called with a `Stage` now and then.
+    Args:
+        width: Of the networks.
+        draws: Multiplies the numbers of networks.
+        steps: Of training.
+        seed: Another one is another set of networks.
+        out: A folder for table, figure and claims.
+        progress: Called with an `everwide.Progress` now and then.
+
+    Returns:
+        What was found: `table()`, `claims()`, `plot()`, `write(folder)`; `rows`, `diagrams` and `curves` behind them.
 
     >>> from everwide_lab import criticality
-    >>> found = criticality.reproduce(width=64, draws=0.05, steps=5)  # doctest: +SKIP
-    >>> print(found.claims()[0])  # doctest: +SKIP
+    >>> result = criticality.reproduce(width=64, draws=0.05, steps=5)  # doctest: +SKIP
+    >>> print(result.claims()[0])  # doctest: +SKIP
 
     Schoenholz et al., "Deep information propagation" (2017); Roberts, Yaida, Hanin, "The principles of deep learning
     theory" (2022).
+
     """
     if width < 8 or not draws > 0 or steps < 1:
-        raise ValueError(f"width={width}, draws={draws}, steps={steps}: expected at least 8, above 0 and at least 1.")
+        raise InputError(f"width={width}, draws={draws}, steps={steps}: expected at least 8, above 0 and at least 1.")
     sizes = Sizes(width, draws, steps, seed)
     watch = _Counter(progress)
     rows = _measured_scales(sizes, watch)
     curves: dict[str, dict[str, Any]] = {}
     for name, experiment in (("power law", power_law), ("half-stable", half_stability), ("fluctuations", fluctuations)):
-        watch(name)
+        watch()
         more, curves[name] = experiment(sizes)
         rows += more
     data, weights = digits(), (*_TRAINED_WEIGHTS, critical_weight(TANH, _TANH_BIAS))
     for weight in weights:
-        watch(f"training, C_w = {weight:.3g}")
-        rows += trainability(TANH, weight, _TANH_BIAS, data, sizes)
-    watch("phase diagrams")
+        watch()
+        rows += trainability(weight, _TANH_BIAS, data, sizes)
+    watch()
     result = Criticality(tuple(rows), _diagrams(), curves, sizes)
-    watch("done")
+    watch()
     if out is not None:
         result.write(Path(out))
     return result
@@ -135,12 +143,12 @@ def _measured_scales(sizes: Sizes, watch: "_Counter") -> list[Measured]:
     rows: list[Measured] = []
     for case, bias, weights in ((TANH, _TANH_BIAS, _TANH_WEIGHTS), (GELU, _GELU_BIAS, _GELU_WEIGHTS)):
         for weight in weights:
-            watch(f"depth scales, {case.name}, C_w = {weight:g}")
+            watch()
             rows += depth_scales(case, weight, bias, sizes)
     return rows
 
 
-def _diagrams() -> tuple[PhaseDiagram, ...]:
+def _diagrams() -> tuple[Any, ...]:
     grid: Sequence[tuple[Any, float, float]] = ((TANH, 4.2, 0.3), (GELU, 2.5, 0.5))
     return tuple(
         phase_diagram(case.fn, C_w=np.linspace(0.3, weight, 31), C_b=np.linspace(0, bias, 13))
@@ -149,13 +157,13 @@ def _diagrams() -> tuple[PhaseDiagram, ...]:
 
 
 class _Counter:
-    """Tells a watcher how many of the parts are done."""
+    """Counts the parts that have begun."""
 
     def __init__(self, progress: Watcher):
-        self._progress = progress
+        self._clock = Clock(progress)
         self._begun = 0
         self._total = len(_TANH_WEIGHTS) + len(_GELU_WEIGHTS) + len(_TRAINED_WEIGHTS) + 5
 
-    def __call__(self, note: str) -> None:
-        self._progress(Stage(self._begun, self._total, note))
+    def __call__(self) -> None:
+        self._clock(self._begun, self._total)
         self._begun += 1

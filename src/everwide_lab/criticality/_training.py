@@ -1,17 +1,32 @@
 """Deep networks that learn digits, or do not."""
 
-from typing import NamedTuple
+import math
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
+import optax
+from jaxtyping import Array, Float
 
+from everwide import Dense, Serial, Tanh
+from everwide.theory.criticality import phase_diagram
+
+from .._training import Params, begin, compiled, descend
+from ._experiments import TANH, TRAINED, Measured, Sizes
+
+DEPTHS = (6, 12, 24, 48)
+_WIDTH, _RATES = 64, (0.001, 0.01)
 _BATCH, _MOMENTUM = 32, 0.9
 
 
 class Digits(NamedTuple):
-    """Images `(n, pixels)`, each of unit mean square, and their labels."""
+    """Images `(n, pixels)`, each of unit mean square, and their labels `(n,)`."""
 
-    x: np.ndarray
-    labels: np.ndarray
+    x: Any
+    labels: Any
 
 
 def digits() -> Digits:
@@ -20,63 +35,59 @@ def digits() -> Digits:
 
     images, labels = (np.asarray(part) for part in load_digits(return_X_y=True))
     x = images - images.mean(0)
-    return Digits((x / np.sqrt(np.mean(x**2, 1, keepdims=True))).astype(np.float32), labels)
+    return Digits((x / np.sqrt(np.mean(x**2, 1, keepdims=True))).astype(np.float32), labels.astype(np.int32))
+
+
+def trainability(weight: float, bias: float, data: Digits, sizes: Sizes) -> list[Measured]:
+    """Accuracy on training data at several depths, at the better of two learning rates; spread is between two seeds.
+
+    "Predicted" is the rule of thumb that a network learns, to 1, if it is less than six correlation lengths deep, and
+    that it guesses otherwise.
+    """
+    point = phase_diagram(TANH.fn, C_w=weight, C_b=bias)
+    length, rows = float(point.xi_perp), []
+    for depth in DEPTHS:
+        net = tanh_network(weight, bias, float(point.K_star), depth, _WIDTH)
+        train = partial(trained_accuracy, net, data, sizes.steps, seeds=2, stream=(sizes.seed, depth))
+        best = max((train(rate) for rate in _RATES), key=np.mean)
+        place = f"depth {depth}, {depth / length:.2g} lengths"
+        rule, spread = 1.0 if depth < 6 * length else 0.1, float(np.ptp(best))
+        rows.append(Measured(TRAINED, TANH.name, weight, bias, place, rule, float(best.mean()), spread))
+    return rows
+
+
+def tanh_network(weight: float, bias: float, variance: float, depth: int, width: int) -> Serial:
+    """`depth` hidden layers. The first brings images to `variance`; `weight`, `bias`: `C_w` and `C_b` of the others."""
+    b_std = math.sqrt(bias)
+    scales = [max(variance - bias, 0.0), *[weight] * (depth - 1)]
+    hidden = [layer for c in scales for layer in (Dense(width, w_std=math.sqrt(c), b_std=b_std), Tanh())]
+    return Serial(*hidden, Dense(10, b_std=0.0))
 
 
 def trained_accuracy(
-    data: Digits,
-    *,
-    weight: float,
-    bias: float,
-    variance: float,
-    depth: int,
-    width: int,
-    steps: int,
-    rate: float,
-    seeds: int,
-    stream: int,
-) -> np.ndarray:
-    """`(seeds,)`: share of the training images that networks of tanh tell apart after SGD with momentum.
-
-    The first weights bring images to `variance`; `weight` and `bias` are `C_w` and `C_b` of the others. Another
-    `stream` is another set of networks.
-    """
-    rng = np.random.default_rng([stream, depth])
-    sizes = [data.x.shape[1], *[width] * depth, 10]
-    scales = [max(variance - bias, 0.0), *[weight] * (depth - 1), 1.0]
-    draw = lambda *shape: rng.standard_normal((seeds, *shape), dtype=np.float32)
-    weights = [draw(n, m) * np.float32(np.sqrt(c / n)) for n, m, c in zip(sizes, sizes[1:], scales, strict=False)]
-    biases = [draw(1, m) * np.float32(np.sqrt(bias)) for m in sizes[1:-1]] + [np.zeros((seeds, 1, 10), np.float32)]
-    moving = [[np.zeros_like(p) for p in group] for group in (weights, biases)]
-    for _ in range(steps):
-        rows = rng.integers(0, len(data.x), (seeds, _BATCH))
-        for k, gradients in enumerate(_gradients(weights, biases, data.x[rows], data.labels[rows])):
-            for group, speed, gradient in zip((weights, biases), moving, gradients, strict=True):
-                speed[k] = _MOMENTUM * speed[k] + gradient
-                group[k] = group[k] - np.float32(rate) * speed[k]
-    out = _outputs(weights, biases, np.broadcast_to(data.x, (seeds, *data.x.shape)))[-1]
-    return np.mean(out.argmax(-1) == data.labels, axis=-1)
+    net: Serial, data: Digits, steps: int, rate: float, *, seeds: int, stream: tuple[int, int]
+) -> Float[np.ndarray, " seeds"]:
+    """Share of the training images that networks tell apart after SGD with momentum; a `stream` is a set of them."""
+    rng = np.random.default_rng(stream)
+    keys = jr.split(jr.key(int(rng.integers(1 << 31))), seeds)
+    batches = rng.integers(0, len(data.x), (seeds, steps, _BATCH), dtype=np.int32)
+    dtype = jnp.result_type(float)
+    given = Digits(jnp.asarray(data.x, dtype), jnp.asarray(data.labels))
+    return np.asarray(_accuracies(net, given, keys, jnp.asarray(batches), jnp.asarray(rate, dtype)))
 
 
-def _outputs(weights: list[np.ndarray], biases: list[np.ndarray], x: np.ndarray) -> list[np.ndarray]:
-    """The input, every hidden layer, and the output."""
-    found = [x]
-    for matrix, bias in zip(weights, biases, strict=True):
-        z = found[-1] @ matrix + bias
-        found.append(z if len(found) == len(weights) else np.tanh(z))
-    return found
+@compiled
+def _accuracies(net: Serial, data: Digits, keys: Array, batches: Array, rate: Array) -> Array:
+    outputs = jax.vmap(net.apply, (None, 0))
 
+    def one(key: Array, rows: Array) -> Array:
+        def loss(params: Params, step: Array) -> Array:
+            logits = outputs(params, data.x[rows[step]])
+            return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, data.labels[rows[step]]))
 
-def _gradients(
-    weights: list[np.ndarray], biases: list[np.ndarray], x: np.ndarray, labels: np.ndarray
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of the mean cross-entropy, for every layer: of its weights and of its bias."""
-    layers = _outputs(weights, biases, x)
-    out = np.exp(layers[-1] - layers[-1].max(-1, keepdims=True))
-    chances = out / out.sum(-1, keepdims=True)
-    delta = (chances - np.eye(10, dtype=np.float32)[labels]) / np.float32(x.shape[1])
-    found = []
-    for k in reversed(range(len(weights))):
-        found.append((layers[k].swapaxes(1, 2) @ delta, delta.sum(1, keepdims=True)))
-        delta = (delta @ weights[k].swapaxes(1, 2)) * (1 - layers[k] ** 2)
-    return found[::-1]
+        rule = optax.sgd(rate, _MOMENTUM)
+        start = net.init(key, data.x.shape[1:], parametrization="standard")
+        end = descend(loss, rule, begin(start, rule), len(rows)).params
+        return jnp.mean(jnp.argmax(outputs(end, data.x), -1) == data.labels)
+
+    return jax.vmap(one)(keys, batches)

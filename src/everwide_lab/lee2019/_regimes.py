@@ -1,21 +1,48 @@
-"""Ways to train, and what a fixed kernel predicts for each: from the same outputs at the start, at the same steps."""
+"""Digits to learn, ways to train, and what a fixed kernel predicts for each, from the same outputs at the start."""
 
 import abc
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+from everwide import InputError
 from everwide.spectral import momentum
 from everwide.training import SGD, AbstractLoss, Mse, Regression, SoftmaxCrossEntropy, max_learning_rate, train
 
-from ._data import Digits
-
-BETA = 0.9
+MOMENTUM = 0.9
+_KINDS = (3, 8)
 
 Outputs = Float[np.ndarray, "looks rows outputs"]
+
+
+class Digits(NamedTuple):
+    """Images of unit length as vectors; labels 0 and 1."""
+
+    x: Float[np.ndarray, "n pixels"]
+    labels: Int[np.ndarray, " n"]
+    x_test: Float[np.ndarray, "m pixels"]
+
+    @property
+    def targets(self) -> Float[np.ndarray, "n 2"]:
+        """For the squared loss: +1/2 at the label, -1/2 elsewhere."""
+        return np.eye(2)[self.labels] - 0.5
+
+
+def digits(n: int) -> Digits:
+    """`n` images of both kinds for training, and as many for the test: few, so that networks learn them in seconds."""
+    from sklearn.datasets import load_digits
+
+    images, kinds = (np.asarray(part) for part in load_digits(return_X_y=True))
+    chosen = np.flatnonzero(np.isin(kinds, _KINDS))
+    if not 2 <= n <= len(chosen) // 2:
+        raise InputError(f"n={n!r}: expected 2 to {len(chosen) // 2}, as there are {len(chosen)} such digits.")
+    order = np.random.default_rng(0).permutation(chosen)[: 2 * n]
+    x = images[order].astype(np.float64)
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return Digits(x[:n], (kinds[order[:n]] == _KINDS[1]).astype(np.int64), x[n:])
 
 
 class Task(eqx.Module):
@@ -29,7 +56,7 @@ class Task(eqx.Module):
 
 
 class AbstractRegime(eqx.Module):
-    """A loss, summed over the rows, and an optimizer."""
+    """A loss, averaged over the rows, and an optimizer."""
 
     loss: eqx.AbstractClassVar[AbstractLoss]
     momentum: eqx.AbstractClassVar[float]
@@ -55,16 +82,16 @@ class SquaredLossWithMomentum(AbstractRegime):
     """Closed form: a filter of the spectrum. In time it goes as fast as gradient descent at half its largest rate."""
 
     loss: ClassVar[AbstractLoss] = Mse()
-    momentum: ClassVar[float] = BETA
+    momentum: ClassVar[float] = MOMENTUM
 
     def rate(self, kernel: np.ndarray) -> float:
-        return (1 - BETA) * max_learning_rate(kernel) / len(kernel) / 2
+        return (1 - MOMENTUM) * max_learning_rate(kernel) / 2
 
     def targets(self, data: Digits) -> np.ndarray:
         return data.targets
 
     def predict(self, kernel: np.ndarray, cross: np.ndarray, task: Task) -> Outputs:
-        steps = momentum(task.rate * len(kernel), BETA, task.steps)
+        steps = momentum(task.rate, MOMENTUM, task.steps)
         return Regression(kernel, task.data.targets, f0=task.start).predict(cross, steps, f0=task.start_other)
 
     def error(self, outputs: Outputs, data: Digits) -> Float[np.ndarray, " looks"]:
@@ -78,7 +105,7 @@ class CrossEntropy(AbstractRegime):
     momentum: ClassVar[float] = 0.0
 
     def rate(self, kernel: np.ndarray) -> float:
-        return max_learning_rate(kernel, self.loss) / len(kernel) / 2
+        return max_learning_rate(kernel, self.loss) / 2
 
     def targets(self, data: Digits) -> np.ndarray:
         return data.labels
@@ -92,6 +119,6 @@ class CrossEntropy(AbstractRegime):
         return np.mean(scipy.special.logsumexp(outputs, -1) - right, -1)
 
     def _at(self, step: int, kernel: np.ndarray, cross: np.ndarray, task: Task) -> Float[np.ndarray, "rows outputs"]:
-        descent, labels = SGD(task.rate * len(kernel)), task.data.labels
-        found = train(kernel, labels, loss=self.loss, optimizer=descent, f0=task.start, steps=step)
-        return found.predict(cross, f0=task.start_other)
+        descent, labels = SGD(task.rate), task.data.labels
+        run = train(kernel, labels, loss=self.loss, optimizer=descent, f0=task.start, steps=step)
+        return run.predict(cross, f0=task.start_other)

@@ -1,6 +1,8 @@
 """Four ways to train the MLP blocks of a transformer; all the rest is trained by ADAM in each of them."""
 
 import enum
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,6 +14,8 @@ from everwide.optim import adam_star
 from ._transformer import Transformer
 
 B1, B2, EPS = 0.9, 0.999, 1e-8
+FACTOR = math.sqrt(10)  # between the points of a grid of rates
+MOST = 7  # points of a grid
 
 
 class Arm(enum.StrEnum):
@@ -62,15 +66,22 @@ class Role(enum.StrEnum):
 
 def roles(model: Transformer) -> Any:
     """A tree like the model, with a role for each parameter."""
-    features = lambda m: [p for block in m.blocks for p in (block.mlp.features.weight, block.mlp.features.bias)]
-    readouts = lambda m: [block.mlp.readout for block in m.blocks]
     names = jax.tree.map(lambda _: Role.REST, model)
-    names = eqx.tree_at(features, names, replace_fn=lambda _: Role.FEATURES)
-    return eqx.tree_at(readouts, names, replace_fn=lambda _: Role.READOUT)
+    names = eqx.tree_at(_features, names, replace_fn=lambda _: Role.FEATURES)
+    return eqx.tree_at(_readouts, names, replace_fn=lambda _: Role.READOUT)
 
 
-def optimizer(arm: Arm, readout_rate: Any, rest_rate: Any, width: int) -> optax.GradientTransformation:
-    """Of one arm; rates are numbers, or traced numbers."""
+def _features(model: Transformer) -> list[Any]:
+    return [p for block in model.blocks for p in (block.mlp.features.weight, block.mlp.features.bias)]
+
+
+def _readouts(model: Transformer) -> list[Any]:
+    return [block.mlp.readout for block in model.blocks]
+
+
+def optimizer(arm: Arm, rates: Any, width: int, schedule: optax.Schedule) -> Any:  # optax knows no modules as trees
+    """Of one arm; `rates` of read-outs and of the rest are numbers, or traced numbers, times those of the schedule."""
+    readout_rate, rest_rate = rates
     adam = adam_star(1.0, B1, B2, EPS, width_axes=())  # without axes to average: ADAM, and strict about dtypes
     rest = optax.chain(adam, optax.scale(rest_rate))
     directions = {
@@ -80,4 +91,37 @@ def optimizer(arm: Arm, readout_rate: Any, rest_rate: Any, width: int) -> optax.
     direction = directions.get(arm, adam)
     readout = optax.chain(direction, optax.scale(arm.readout_rate(readout_rate, width)))
     features = optax.set_to_zero() if arm.frozen else rest
-    return optax.multi_transform({Role.REST: rest, Role.FEATURES: features, Role.READOUT: readout}, roles)
+    rules = optax.multi_transform({Role.REST: rest, Role.FEATURES: features, Role.READOUT: readout}, roles)
+    return optax.chain(rules, optax.scale_by_schedule(schedule))
+
+
+class Choice(NamedTuple):
+    """The best rate of a grid, all that was tried, and whether the best lies inside."""
+
+    rate: float
+    tried: dict[float, float]  # rate: loss
+    inside: bool
+
+
+def tune(loss: Callable[[float], float], first: float, most: int = MOST) -> Choice:
+    """Try `first` and its neighbours, then go on towards the best until there are worse rates on both sides of it.
+
+    Rates that diverge have an infinite loss: where all do, the grid grows downwards.
+    """
+    tried = {power: loss(_rate(first, power)) for power in (-1, 0, 1)}
+    best = _best(tried)
+    while best in (min(tried), max(tried)) and len(tried) < most:
+        power = best + 1 if best == max(tried) else best - 1
+        tried[power] = loss(_rate(first, power))
+        best = _best(tried)
+    inside = min(tried) < best < max(tried)
+    return Choice(_rate(first, best), {_rate(first, p): tried[p] for p in sorted(tried)}, inside)
+
+
+def _best(tried: dict[int, float]) -> int:
+    return min(tried, key=lambda power: (tried[power], power))
+
+
+def _rate(first: float, power: int) -> float:
+    """Four digits are enough, and look the same in every file."""
+    return float(f"{first * FACTOR**power:.4g}")

@@ -84,5 +84,5 @@ def slope_of(widths: tuple[int, ...], values: np.ndarray) -> np.ndarray:
     return centred @ values / np.sum(centred**2)
 
 
-def _by_width(widths: tuple[int, ...], found: list[Interval]) -> str:
-    return ", ".join(f"{value} at {width}" for width, value in zip(widths, found, strict=True))
+def _by_width(widths: tuple[int, ...], gaps: list[Interval]) -> str:
+    return ", ".join(f"{value} at {width}" for width, value in zip(widths, gaps, strict=True))

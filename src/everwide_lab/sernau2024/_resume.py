@@ -17,23 +17,23 @@ class Ledger:
 
     def __init__(self, path: Path | None):
         self.path = path
-        self._found = {_name(line["run"]): line["result"] for line in _lines(path)}
+        self._known = {_name(line["run"]): line["result"] for line in _lines(path)}
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._known)
 
     def __contains__(self, run: Record) -> bool:
-        return _name(run) in self._found
+        return _name(run) in self._known
 
     def result(self, run: Record, compute: Callable[[], Record]) -> Record:
         """What the run gave; it is computed, and kept, unless it is known."""
         name = _name(run)
-        if name not in self._found:
+        if name not in self._known:
             result = compute()
             if self.path is not None:
                 _append(self.path, json.dumps({"run": run, "result": result}, sort_keys=True, allow_nan=False))
-            self._found[name] = result
-        return self._found[name]
+            self._known[name] = result
+        return self._known[name]
 
 
 def _name(run: Record) -> str:

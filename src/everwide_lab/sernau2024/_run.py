@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 
 from .._claims import Claim
-from .._figures import losses_by_width
-from .._progress import Stage, Watcher, unwatched
-from .._report import write_report
-from ._arms import Arm, Rates
+from .._report import Clock, Watcher, blank_figure, widths_on_axis, write_report
+from ._arms import MOST, Arm, Rates, tune
 from ._claims import claims_of
 from ._resume import Ledger
 from ._setting import Setting
 from ._text import Corpus, standard_library, text_file
 from ._train import Losses, run
-from ._tune import MOST, tune
 
 _FIRST = {Arm.FROZEN_SGD: 30.0}  # where grids of read-out rates begin
 _FIRST_ADAM, _FIRST_REST = 0.3, 1e-2
@@ -38,8 +35,9 @@ class Sernau2024:
     >>> import numpy as np
     >>> from everwide_lab.sernau2024 import Arm, Rates, Sernau2024, Setting
     >>> losses = {arm: np.ones((4, 3)) for arm in Arm}
-    >>> found = Sernau2024(Setting(), "a text", {arm: Rates(0.1, 0.01) for arm in Arm}, (), losses, losses, losses, 1.0)
-    >>> len(found.table())
+    >>> rates = {arm: Rates(0.1, 0.01) for arm in Arm}
+    >>> result = Sernau2024(Setting(), "a text", rates, (), losses, losses, losses, 1.0)
+    >>> len(result.table())
     16
     """
 
@@ -72,8 +70,15 @@ class Sernau2024:
 
     def plot(self) -> Any:
         """Test loss against the width of the MLP blocks: a matplotlib figure."""
-        spread = {arm.value: self.test[arm] for arm in Arm}
-        return losses_by_width(self.setting.widths, spread)
+        figure, widths = blank_figure(6.4, 4.4), self.setting.widths
+        ax = figure.subplots()
+        for arm in Arm:
+            (line,) = ax.plot(widths, self.test[arm].mean(1), label=arm.value)
+            ax.plot(widths, self.test[arm], linestyle="", marker="o", markersize=3, alpha=0.4, color=line.get_color())
+        ax.set(xscale="log", xlabel="width of the MLP blocks", ylabel="test loss, nats a byte")
+        widths_on_axis(ax, widths)
+        ax.legend()
+        return figure
 
     def write(self, folder: Path) -> None:
         """Write `results.csv`, `results.md` and `figure.png`."""
@@ -98,21 +103,26 @@ def reproduce(
     *,
     text: Path | str | None = None,
     out: Path | str | None = None,
-    progress: Watcher = unwatched,
+    progress: Watcher = None,
 ) -> Sernau2024:
     """Train transformers whose MLP blocks are trained, or frozen with ADAM, SGD or ADAM* on their read-outs.
 
-    - `setting`: sizes; `Setting.small()` takes minutes on two cores, `Setting.full()` is the model of the paper.
-    - `text`: a file to learn from; by default sources of the Python standard library, split by files.
-    - `out`: a folder. Every finished run is kept there in `runs.jsonl` at once, and a later call goes on from them; at
-      the end table, figure and claims are written beside them.
-    - `progress`: called with a `Stage` now and then.
+    Args:
+        setting: Sizes; `Setting.small()` takes minutes on two cores, `Setting.full()` is the model of the paper.
+        text: A file to learn from; by default sources of the Python standard library, split by files.
+        out: A folder. Every finished run is kept there in `runs.jsonl` at once, and a later call goes on from them; at
+            the end table, figure and claims are written beside them.
+        progress: Called with an `everwide.Progress` now and then; its total may grow, as grids of rates do.
+
+    Returns:
+        What was found: `table()`, `claims()`, `plot()`, `write(folder)`; rates and losses of each arm behind them.
 
     >>> from everwide_lab import sernau2024
-    >>> found = sernau2024.reproduce(Setting.quick())  # doctest: +SKIP
-    >>> print(found.claims()[0])  # doctest: +SKIP
+    >>> result = sernau2024.reproduce(sernau2024.Setting.quick())  # doctest: +SKIP
+    >>> print(result.claims()[0])  # doctest: +SKIP
 
     Sernau, "Infinite width models that work" (2024), section 6.
+
     """
     sizes = Setting.small() if setting is None else setting
     corpus = standard_library(sizes.text_bytes) if text is None else text_file(Path(text))
@@ -120,11 +130,11 @@ def reproduce(
     bench = _Bench(sizes, corpus, Ledger(None if folder is None else folder / "runs.jsonl"), progress)
     rates = {arm: bench.tuned(arm) for arm in Arm}
     seeds = range(sizes.seeds)
-    found = {
+    losses = {
         arm: [[bench.losses(arm, width, seed, rates[arm], sizes.steps) for seed in seeds] for width in sizes.widths]
         for arm in Arm
     }
-    train, validation, test = ({arm: np.asarray(found[arm])[..., part] for arm in Arm} for part in range(3))
+    train, validation, test = ({arm: np.asarray(losses[arm])[..., part] for arm in Arm} for part in range(3))
     edges = tuple(bench.on_edges)
     result = Sernau2024(sizes, corpus.name, rates, edges, train, validation, test, bench.seconds)
     if folder is not None:
@@ -136,7 +146,7 @@ class _Bench:
     """Runs, known or new, and how many of them are done."""
 
     def __init__(self, setting: Setting, corpus: Corpus, ledger: Ledger, progress: Watcher):
-        self.setting, self.corpus, self.ledger, self.progress = setting, corpus, ledger, progress
+        self.setting, self.corpus, self.ledger, self.clock = setting, corpus, ledger, Clock(progress)
         self.on_edges: list[str] = []
         self._seconds: dict[tuple, float] = {}  # a run may be asked for twice
         self._done, self._tuning, self._measuring = 0, 0, False
@@ -149,7 +159,10 @@ class _Bench:
     def tuned(self, arm: Arm) -> Rates:
         """Both learning rates of an arm: that of the read-outs, then that of the rest."""
         width, steps = self.setting.tuning_width, self.setting.tuning_steps
-        validation = lambda rates: self.losses(arm, width, _TUNING_SEED, rates, steps).validation
+
+        def validation(rates: Rates) -> float:
+            return self.losses(arm, width, _TUNING_SEED, rates, steps).validation
+
         readout = tune(lambda rate: validation(Rates(rate, _FIRST_REST)), _FIRST.get(arm, _FIRST_ADAM))
         rest = tune(lambda rate: validation(Rates(readout.rate, rate)), _FIRST_REST)
         for name, choice in (("read-out", readout), ("rest", rest)):
@@ -159,23 +172,21 @@ class _Bench:
 
     def losses(self, arm: Arm, width: int, seed: int, rates: Rates, steps: int) -> Losses:
         """Of one run."""
-        note = f"{arm.value}, width {width}, {'rates' if seed == _TUNING_SEED else f'seed {seed}'}"
         identity = self.setting.identity() | {"text": self.corpus.fingerprint, "arm": arm.name, "width": width}
         identity |= {"seed": seed, "steps": steps, "readout_rate": rates.readout, "rest_rate": rates.rest}
         self._measuring = seed != _TUNING_SEED
-        watch = partial(self._watch, note)
-        work = partial(run, self.setting, self.corpus, arm, width, seed, rates, steps, watch)
-        found = self.ledger.result(identity, lambda: _timed(work))
+        work = partial(run, self.setting, self.corpus, arm, width, seed, rates, steps, self._watch)
+        kept = self.ledger.result(identity, lambda: _timed(work))
         self._done += 1
         self._tuning += seed == _TUNING_SEED
-        self._seconds[arm, width, seed, rates, steps] = found["seconds"]
-        watch(0.0)
-        return Losses(*(math.inf if found[name] is None else found[name] for name in Losses._fields))
+        self._seconds[arm, width, seed, rates, steps] = kept["seconds"]
+        self._watch(0.0)
+        return Losses(*(math.inf if kept[name] is None else kept[name] for name in Losses._fields))
 
-    def _watch(self, note: str, share: float) -> None:
+    def _watch(self, share: float) -> None:
         measured = len(Arm) * len(self.setting.widths) * self.setting.seeds
         tuning = self._tuning if self._measuring else max(len(Arm) * _GUESS, self._tuning)
-        self.progress(Stage(self._done + share, max(tuning + measured, self._done + share), note))
+        self.clock(self._done + share, max(tuning + measured, self._done + share))
 
 
 def _timed(work: Any) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from everwide import InputError
+
 from ._transformer import Shape
 
 _COUNTS = ("layers", "heads", "dim", "context", "batch", "steps", "tuning_steps", "seeds", "text_bytes", "test_windows")
@@ -38,11 +40,11 @@ class Setting:
         for name in _COUNTS:
             _whole(name, getattr(self, name))
         if not self.widths or list(self.widths) != sorted(set(self.widths)):
-            raise ValueError(f"widths={self.widths!r}: expected at least one, each once, in ascending order.")
+            raise InputError(f"widths={self.widths!r}: expected at least one, each once, in ascending order.")
         for width in (*self.widths, self.tuning_width):
             _whole("width", width)
         if self.dim % self.heads:
-            raise ValueError(f"dim={self.dim} does not divide among heads={self.heads}: expected a multiple.")
+            raise InputError(f"dim={self.dim} does not divide among heads={self.heads}: expected a multiple.")
 
     @classmethod
     def small(cls) -> "Setting":
@@ -83,4 +85,4 @@ class Setting:
 
 def _whole(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name}={value!r}: expected a whole number, 1 or more.")
+        raise InputError(f"{name}={value!r}: expected a whole number, 1 or more.")

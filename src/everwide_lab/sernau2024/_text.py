@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
+from everwide import InputError
+
 _HELD_OUT = 0.05  # the share of the validation text, and that of the test text
 # Tests and tools; and tables of data, which are no prose: they would be most of a held-out text.
 _SKIPPED = {
@@ -42,10 +44,10 @@ class Corpus(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """Changes with any byte."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for part in self[:3]:
-            found.update(len(part.symbols).to_bytes(8, "big") + part.symbols.tobytes())
-        return found.hexdigest()[:16]
+            digest.update(len(part.symbols).to_bytes(8, "big") + part.symbols.tobytes())
+        return digest.hexdigest()[:16]
 
 
 def standard_library(size: int) -> Corpus:
@@ -67,7 +69,7 @@ def text_file(path: Path) -> Corpus:
     """One file: nine tenths for training, then a piece for validation and one for the test, cut between lines."""
     content = path.read_bytes()
     if len(content) < 10_000:
-        raise ValueError(f"{path} has {len(content)} bytes: expected a text of 10 000 or more.")
+        raise InputError(f"{path} has {len(content)} bytes: expected a text of 10 000 or more.")
     edges = [_line_end(content, round(len(content) * share)) for share in (1 - 2 * _HELD_OUT, 1 - _HELD_OUT)]
     pieces = content[: edges[0]], content[edges[0] : edges[1]], content[edges[1] :]
     return _corpus(*(((path.name, piece),) for piece in pieces), name=path.name)
@@ -83,7 +85,7 @@ def split_files(files: list[tuple[str, bytes]], name: str) -> Corpus:
         parts[filling].append(file)
         taken += len(file[1])
     if not all(parts):
-        raise ValueError(f"{name} has {len(files)} files: expected enough for three parts that share none.")
+        raise InputError(f"{name} has {len(files)} files: expected enough for three parts that share none.")
     validation, test, train = (tuple(part) for part in parts)
     return _corpus(train, validation, test, name=name)
 

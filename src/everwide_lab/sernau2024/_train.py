@@ -4,16 +4,15 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, UInt8
 
-from everwide._compile import trusted_filter_jit
+from everwide import InputError
 
+from .._training import State, begin, compiled, descend
 from ._arms import Arm, Rates, optimizer
 from ._setting import Setting
 from ._text import Corpus
@@ -42,35 +41,27 @@ def run(
     watch: Callable[[float], None],
 ) -> Losses:
     """Train and measure. Data, their order and the first parameters depend on the seed, not on the arm."""
-    begin = transformer(jr.key(seed), setting.shape(corpus.vocabulary, width))
-    state = State(begin, _optimizer(arm, (1.0, 1.0), begin).init(begin), jnp.asarray(0, jnp.int32))
+    model = transformer(jr.key(seed), setting.shape(corpus.vocabulary, width))
+    state = begin(model, _rule(arm, (1.0, 1.0), model, 1.0))
     text = jnp.asarray(corpus.train.symbols)
     starts = batches(seed, steps, setting, len(corpus.train.symbols))
     numbers = jnp.asarray(rates, jnp.float32)
     total, train = jnp.asarray(steps, jnp.float32), math.inf
     for chunk in np.split(starts, range(_CHUNK, steps, _CHUNK)):
-        state, losses = _steps(state, text, jnp.asarray(chunk), numbers, total, setting.context, arm)
-        train = float(jnp.mean(losses))
-        watch(int(state.step) / steps)
+        state = advance(state, text, jnp.asarray(chunk), numbers, total, setting.context, arm)
+        train = float(state.total) / len(chunk)
+        watch(int(state.steps) / steps)
         if not math.isfinite(train):
             return Losses(math.inf, math.inf, math.inf)
     held_out = (windows(part.symbols, setting) for part in (corpus.validation, corpus.test))
-    return Losses(train, *(_finite(float(_measure(state.model, part))) for part in held_out))
-
-
-class State(NamedTuple):
-    """What changes from step to step."""
-
-    model: Transformer
-    memory: Any
-    step: Int[Array, ""]
+    return Losses(train, *(_finite(float(_measure(state.params, part))) for part in held_out))
 
 
 def batches(seed: int, steps: int, setting: Setting, length: int) -> Int[np.ndarray, "steps batch"]:
     """Where the windows of every step begin."""
     last = length - setting.context - 1
     if last < 1:
-        raise ValueError(f"The training text has {length} symbols, fewer than context={setting.context} needs.")
+        raise InputError(f"The training text has {length} symbols, fewer than context={setting.context} needs.")
     return np.random.default_rng([seed, 1]).integers(0, last, (steps, setting.batch), dtype=np.int32)
 
 
@@ -79,32 +70,32 @@ def windows(symbols: UInt8[np.ndarray, " length"], setting: Setting) -> Int[np.n
     size = setting.context + 1
     count = min(setting.test_windows, len(symbols) // size)
     if count < 1:
-        raise ValueError(f"A held-out text has {len(symbols)} symbols, fewer than one window of {size}.")
+        raise InputError(f"A held-out text has {len(symbols)} symbols, fewer than one window of {size}.")
     batch = min(64, count)
     count -= count % batch
     begins = np.linspace(0, len(symbols) - size, count).astype(int)
     return symbols[begins[:, None] + np.arange(size)].astype(np.int32).reshape(-1, batch, size)
 
 
-def _optimizer(arm: Arm, rates: Any, model: Transformer) -> Any:  # optax does not know modules as trees
-    return optimizer(arm, rates[0], rates[1], model.blocks[0].mlp.readout.shape[0])
+def _rule(arm: Arm, rates: Any, model: Transformer, total: Any) -> Any:
+    return optimizer(arm, rates, model.blocks[0].mlp.readout.shape[0], lambda step: schedule(_float32(step) / total))
 
 
-@trusted_filter_jit
-def _steps(
-    state: State, text: Array, starts: Array, rates: Array, total: Array, context: int, arm: Arm
-) -> tuple[State, Float[Array, " steps"]]:
-    rule = _optimizer(arm, rates, state.model)
+def _float32(number: Any) -> Float[Array, ""]:
+    return jnp.asarray(number, jnp.float32)
 
-    def step(state: State, start: Array) -> tuple[State, Array]:
+
+@compiled
+def advance(state: State, text: Array, starts: Array, rates: Array, total: Array, context: int, arm: Arm) -> State:
+    """A step for each row of `starts`, where its windows begin."""
+    first = state.steps
+
+    def loss(model: Transformer, step: Array) -> Array:
+        start = starts[step - first]
         seen = text[start[:, None] + jnp.arange(context + 1, dtype=jnp.int32)].astype(jnp.int32)
-        loss, gradient = eqx.filter_value_and_grad(cross_entropy)(state.model, seen)
-        updates, memory = rule.update(gradient, state.memory, state.model)
-        now = schedule(state.step.astype(jnp.float32) / total)
-        model = jax.tree.map(lambda p, u: p + now * u, state.model, updates)
-        return State(model, memory, state.step + 1), loss
+        return cross_entropy(model, seen)
 
-    return lax.scan(step, state, starts)
+    return descend(loss, _rule(arm, rates, state.params, total), state, len(starts))
 
 
 def schedule(progress: Float[Array, ""]) -> Float[Array, ""]:
@@ -114,7 +105,7 @@ def schedule(progress: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.where(progress < _WARMING, jnp.minimum(rising, 1), falling)
 
 
-@trusted_filter_jit
+@compiled
 def _measure(model: Transformer, parts: Int[Array, "n batch time"]) -> Float[Array, ""]:
     return jnp.mean(lax.map(lambda batch: cross_entropy(model, batch), jnp.asarray(parts)))
 

@@ -61,11 +61,11 @@ def _agreement(claim: str, rows: Sequence[Measured], rule: Rule, allowed: str) -
     """In every domain?"""
     parts, verdicts = [], []
     for domain in dict.fromkeys(row.domain for row in rows):
-        found = [rule(row) for row in rows if row.domain == domain]
-        verdicts.append(shared([status(*one) for one in found]))
-        near = sum(status(*one) is Verdict.HOLDS for one in found)
-        worst = max(abs(float(np.mean(deviations))) for deviations, _ in found)
-        parts.append(f"{domain} {near} of {len(found)}, at worst {worst:.3f} off")
+        measured = [rule(row) for row in rows if row.domain == domain]
+        verdicts.append(shared([status(*one) for one in measured]))
+        near = sum(status(*one) is Verdict.HOLDS for one in measured)
+        worst = max(abs(float(np.mean(deviations))) for deviations, _ in measured)
+        parts.append(f"{domain} {near} of {len(measured)}, at worst {worst:.3f} off")
     holds, fails = ([one is kind for one in verdicts] for kind in (Verdict.HOLDS, Verdict.FAILS))
     verdict = Verdict.PARTLY if Verdict.PARTLY in verdicts else verdict_of(holds, fails)
     return Claim(claim, verdict, f"Means over training sets within {allowed}: {'; '.join(parts)}.")
@@ -140,25 +140,28 @@ def _hard(rows: Sequence[Measured]) -> Claim:
 
 
 def _laws(laws: Laws) -> tuple[Claim, ...]:
-    holds = lambda right: Verdict.HOLDS if right else Verdict.FAILS
     return (
         Claim(
             "No free lunch: the learnabilities of a complete set of functions add up to the number of examples.",
-            holds(laws.sum_gap < EXACT),
+            _holds(laws.sum_gap < EXACT),
             f"For every training set, to {laws.sum_gap:.0e}.",
         ),
         Claim(
             "More examples never lower the learnability of a mode.",
-            holds(laws.mode_falls == 0),
+            _holds(laws.mode_falls == 0),
             f"{laws.mode_falls} falls in {laws.mode_steps} steps of one example.",
         ),
         Claim(
             "More examples never lower the learnability of any function.",
-            holds(laws.mixture_falls == 0),
+            _holds(laws.mixture_falls == 0),
             f"{laws.mixture_falls} falls in {laws.mixture_steps} steps for mixtures of modes, by at most "
             f"{-laws.worst_fall:.3f}.",
         ),
     )
+
+
+def _holds(right: bool) -> Verdict:
+    return Verdict.HOLDS if right else Verdict.FAILS
 
 
 def _standard_error(values: np.ndarray) -> float:

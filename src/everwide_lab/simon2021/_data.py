@@ -14,7 +14,7 @@ from everwide.theory.eigenlearning import eigensystem, mercer
 
 _CUBE = _SPHERE = 8  # dimensions
 _LEVELS = 60
-_FOLDERS = ("EVERWIDE_DATA", "../shared/data")  # a variable of the environment, and where checkouts keep their data
+_FOLDER = "EVERWIDE_DATA"  # a variable of the environment
 FASHION = "fashion_mnist.npz"
 
 
@@ -44,16 +44,16 @@ class Population:
 
 def populations(net: AbstractLayer, points: int) -> list[Population]:
     """All of them; images of clothes only where their file is found. `points`: how many at the most."""
-    found = [circle(net, points), hypercube(net), sphere(net, points), digits(net, points)]
+    always = [circle(net, points), hypercube(net), sphere(net, points), digits(net, points)]
     images = fashion_file()
-    return found if images is None else [*found, fashion(net, points, images)]
+    return always if images is None else [*always, fashion(net, points, images)]
 
 
 def circle(net: AbstractLayer, points: int) -> Population:
     """Random points, and a grid to measure on; waves."""
-    on = lambda angles: 2**0.5 * np.stack([np.cos(angles), np.sin(angles)], 1)
-    x = on(np.random.default_rng(0).uniform(0, 2 * np.pi, points))
-    return _domain("circle", net, x, on(2 * np.pi * np.arange(points) / points), (1, 4, 10))
+    angles = np.stack([np.random.default_rng(0).uniform(0, 1, points), np.arange(points) / points]) * (2 * np.pi)
+    x, x_test = 2**0.5 * np.stack([np.cos(angles), np.sin(angles)], -1)
+    return _domain("circle", net, x, x_test, (1, 4, 10))
 
 
 def hypercube(net: AbstractLayer) -> Population:
@@ -87,9 +87,8 @@ def fashion(net: AbstractLayer, points: int, file: Path) -> Population:
 
 def fashion_file() -> Path | None:
     """Fashion-MNIST as one file of numpy arrays, if it is here."""
-    variable, beside = _FOLDERS
-    folders = [os.environ.get(variable), beside]
-    return next((Path(f) / FASHION for f in folders if f and (Path(f) / FASHION).is_file()), None)
+    folder = os.environ.get(_FOLDER)
+    return Path(folder) / FASHION if folder and (Path(folder) / FASHION).is_file() else None
 
 
 def _to_length(x: np.ndarray) -> np.ndarray:

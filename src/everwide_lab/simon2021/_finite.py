@@ -8,20 +8,18 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax import lax
+import optax
 from jaxtyping import Array, Bool, Float
 
-from everwide._compile import trusted_filter_jit
 from everwide.layers import AbstractLayer
 
+from .._training import Params, begin, compiled, descend
 from ._data import Population
 from ._kernel import Measured, summarize, training_sets
 
 MOMENTUM = 0.95
 ENOUGH = 1e-6  # of the power of the targets: what training leaves, unless its steps are used up
 _SAFE = 0.25  # part of the rate at which the infinitely wide network meets its strongest mode in one step
-
-Params = Any
 
 
 class Lesson(NamedTuple):
@@ -33,17 +31,8 @@ class Lesson(NamedTuple):
     rate: Float[Array | np.ndarray, "*runs"]
 
 
-class _Moving(NamedTuple):
-    """Parameters, their velocity, and the loss one step ago."""
-
-    taken: Array
-    params: Params
-    speed: Params
-    left: Float[Array, ""]
-
-
 class Training(eqx.Module):
-    """Full-batch gradient descent with momentum on half the sum of squares.
+    """Full-batch gradient descent with momentum on half the mean square.
 
     A network learns what its target adds to its first outputs, so that it begins at 0, as the theory does.
     """
@@ -57,27 +46,22 @@ class Training(eqx.Module):
         """Outputs on the points to measure on, and the mean square that is left on the training examples."""
         start = self.net.init(key, lesson.x.shape[1:], width=self.width)
         first = self._outputs(start, lesson.x)
-        squares = lambda params: (self._outputs(params, lesson.x) - first - lesson.y) ** 2
-        loss = jax.value_and_grad(lambda params: jnp.sum(squares(params), where=lesson.there) / 2)
-        enough = ENOUGH / 2 * jnp.sum(lesson.y**2, where=lesson.there)
 
-        def step(here: _Moving) -> _Moving:
-            left, slope = loss(here.params)
-            speed = jax.tree.map(lambda v, g: MOMENTUM * v - lesson.rate * g, here.speed, slope)
-            return _Moving(here.taken + 1, jax.tree.map(jnp.add, here.params, speed), speed, left)
+        def loss(params: Params, step: Array) -> Array:
+            apart = self._outputs(params, lesson.x) - first - lesson.y
+            return jnp.mean(jnp.square(apart), where=lesson.there) / 2
 
-        begin = _Moving(
-            jnp.zeros_like(self.steps), start, jax.tree.map(jnp.zeros_like, start), jnp.full_like(enough, jnp.inf)
-        )
-        end = lax.while_loop(lambda here: (here.taken < self.steps) & (here.left > enough), step, begin).params
-        learned = self._outputs(end, self.x_test) - self._outputs(start, self.x_test)
-        return learned, jnp.mean(squares(end), where=lesson.there)
+        rule = optax.sgd(jnp.asarray(lesson.rate), MOMENTUM)
+        enough = ENOUGH / 2 * jnp.mean(lesson.y**2, where=lesson.there)
+        end = descend(loss, rule, begin(start, rule), self.steps, enough)
+        learned = self._outputs(end.params, self.x_test) - self._outputs(start, self.x_test)
+        return learned, 2 * loss(end.params, end.steps)
 
-    def _outputs(self, params: Params, x: Float[Array | np.ndarray, "rows d"]) -> Float[Array, " rows"]:
+    def _outputs(self, params: Params, x: Float[Array | np.ndarray, "n d"]) -> Float[Array, " n"]:
         return jax.vmap(lambda one: self.net.apply(params, one))(x)[:, 0]
 
 
-@trusted_filter_jit
+@compiled
 def _trained(training: Training, keys: Array, lessons: Lesson) -> tuple[Array, Array]:
     """One network for every key."""
     return jax.vmap(training.run)(keys, lessons)
@@ -96,15 +80,15 @@ def train_networks(
     outputs, left = (np.asarray(part, np.float64) for part in ends)
     guesses = outputs.reshape(len(sizes), seeds, targets, -1).swapaxes(2, 3)
     left = left.reshape(len(sizes), seeds, targets)
-    found = (summarize(population, n, str(width), *one) for n, *one in zip(sizes, guesses, left, strict=True))
-    return [row for rows in found for row in rows]
+    by_size = zip(sizes, guesses, left, strict=True)
+    return [row for n, *one in by_size for row in summarize(population, n, str(width), *one)]
 
 
 def _lesson(population: Population, rows: np.ndarray, most: int, target: int) -> Lesson:
     padded = np.resize(rows, most)
     strongest = np.linalg.eigvalsh(population.kernel[np.ix_(rows, rows)])[-1]
-    y = population.y[padded, target]
-    return Lesson(_wide(population.x[padded]), _wide(y), np.arange(most) < len(rows), _wide(_SAFE / strongest))
+    y, rate = population.y[padded, target], _SAFE * len(rows) / strongest
+    return Lesson(_wide(population.x[padded]), _wide(y), np.arange(most) < len(rows), _wide(rate))
 
 
 def _wide(values: Any) -> np.ndarray:

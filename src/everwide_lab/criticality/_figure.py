@@ -5,17 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from everwide.theory.criticality import PhaseDiagram
-
-from .._figures import _figure as figure_of
+from .._report import blank_figure
 from ._experiments import GRADIENT, LENGTH, TRAINED, VARIANCE_LENGTH, Measured
 
 
-def draw(
-    rows: Sequence[Measured], diagrams: Sequence[PhaseDiagram], curves: dict[str, dict[str, Any]], tanh_a1: float
-) -> Any:
+def draw(rows: Sequence[Measured], diagrams: Sequence[Any], curves: dict[str, dict[str, Any]], tanh_a1: float) -> Any:
     """Phase diagrams with the measured points, predictions against measurements, and paths of variances."""
-    figure = figure_of(18.0, 9.0)
+    figure = blank_figure(18.0, 9.0)
     axes = figure.subplots(2, 4).ravel()
     for ax, diagram in zip(axes[:2], diagrams, strict=True):
         diagram.plot(ax)
@@ -32,8 +28,8 @@ def draw(
 
 def _agreement(ax: Any, rows: Sequence[Measured], experiments: tuple[str, ...], what: str) -> None:
     for experiment in experiments:
-        found = [row for row in rows if row.experiment == experiment and np.isfinite(row.measured)]
-        x, y, e = np.array([(row.predicted, row.measured, row.error) for row in found]).reshape(-1, 3).T
+        chosen = [row for row in rows if row.experiment == experiment and np.isfinite(row.measured)]
+        x, y, e = np.array([(row.predicted, row.measured, row.error) for row in chosen]).reshape(-1, 3).T
         ax.errorbar(x, y, yerr=e, fmt="o", markersize=4, label=experiment)
     ends = [edge(row.predicted for row in rows if row.experiment in experiments) for edge in (min, max)]
     ax.plot(ends, ends, "k:", linewidth=1)
@@ -61,9 +57,9 @@ def _half_stable(ax: Any, curves: dict[str, np.ndarray]) -> None:
 
 
 def _fluctuations(ax: Any, curves: dict[str, Any]) -> None:
-    for name, (width, found) in curves.items():
-        depth = np.arange(1, len(found) + 1)
-        value, error = np.array(found).T
+    for name, (width, estimates) in curves.items():
+        depth = np.arange(1, len(estimates) + 1)
+        value, error = np.array(estimates).T
         bars = ax.errorbar(depth, value, yerr=error, fmt=".", label=f"ReLU, {name}")
         ax.plot(depth, (1 + 5 / width) ** depth - 1, color=bars[0].get_color())
     ax.set(yscale="log", xlabel="depth", ylabel="relative variance (lines: prod(1 + 5/width) - 1)")
@@ -71,9 +67,9 @@ def _fluctuations(ax: Any, curves: dict[str, Any]) -> None:
 
 
 def _trained(ax: Any, rows: Sequence[Measured]) -> None:
-    found = [row for row in rows if row.experiment == TRAINED]
-    for weight in dict.fromkeys(row.C_w for row in found):
-        here = [row for row in found if row.C_w == weight]
+    chosen = [row for row in rows if row.experiment == TRAINED]
+    for weight in dict.fromkeys(row.C_w for row in chosen):
+        here = [row for row in chosen if row.C_w == weight]
         depths = [float(row.place.split(",")[0].removeprefix("depth ")) for row in here]
         ax.errorbar(
             depths, [r.measured for r in here], yerr=[r.error for r in here], fmt="o-", label=f"C_w = {weight:.3g}"
