@@ -88,6 +88,6 @@ def _accuracies(net: Serial, data: Digits, keys: Array, batches: Array, rate: Ar
         rule = optax.sgd(rate, _MOMENTUM)
         start = net.init(key, data.x.shape[1:], parametrization="standard")
         end = descend(loss, rule, begin(start, rule), len(rows)).params
-        return jnp.mean(jnp.argmax(outputs(end, data.x), -1) == data.labels)
+        return jnp.mean(jnp.argmax(outputs(end, data.x), -1).astype(jnp.int32) == data.labels)
 
     return jax.vmap(one)(keys, batches)
