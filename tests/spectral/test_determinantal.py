@@ -28,7 +28,7 @@ def every_set(kernel, sizes):
 @pytest.mark.parametrize("size", [None, 1, 2, 4])
 def test_samples_have_the_probabilities_of_determinants(kernel, size):
     expected = every_set(kernel, range(6) if size is None else [size])
-    drawn = [tuple(sp.diverse_sample(kernel, size, seed=seed).tolist()) for seed in range(DRAWS)]
+    drawn = [tuple(sp.determinantal_sample(kernel, size, seed=seed).tolist()) for seed in range(DRAWS)]
     for rows, probability in expected.items():
         share = drawn.count(rows) / DRAWS
         assert abs(share - probability) < 4.5 * np.sqrt(probability * (1 - probability) / DRAWS) + 1e-9, rows
@@ -37,11 +37,11 @@ def test_samples_have_the_probabilities_of_determinants(kernel, size):
 def test_inclusion_is_the_sum_over_sets(kernel):
     expected = every_set(kernel, range(6))
     shares = [sum(p for rows, p in expected.items() if row in rows) for row in range(5)]
-    np.testing.assert_allclose(sp.inclusion_probabilities(kernel), shares, rtol=1e-8)
+    np.testing.assert_allclose(sp.leverage_scores(kernel), shares, rtol=1e-8)
 
 
 def test_rows_are_those_of_the_largest_determinants_step_by_step(kernel):
-    found = sp.diverse_rows(kernel, 4).tolist()
+    found = sp.determinantal_map(kernel, 4).tolist()
     chosen = []
     for _ in range(4):
         rest = [row for row in range(5) if row not in chosen]
@@ -52,15 +52,15 @@ def test_rows_are_those_of_the_largest_determinants_step_by_step(kernel):
 def test_twins_are_never_together():
     kernel = np.kron(np.eye(3), np.ones((2, 2)))
     for seed in range(20):
-        assert len({row // 2 for row in sp.diverse_sample(kernel, 3, seed=seed)}) == 3
+        assert len({row // 2 for row in sp.determinantal_sample(kernel, 3, seed=seed)}) == 3
 
 
 def test_huge_and_tiny_eigenvalues_stay_finite():
-    assert sp.diverse_sample(np.diag([1e200, 1e190]), 2).tolist() == [0, 1]
-    assert sp.diverse_rows(np.diag([1e200, 1e199, 1e198]), 2).tolist() == [0, 1]
+    assert sp.determinantal_sample(np.diag([1e200, 1e190]), 2).tolist() == [0, 1]
+    assert sp.determinantal_map(np.diag([1e200, 1e199, 1e198]), 2).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("call", [sp.diverse_sample, sp.diverse_rows])
+@pytest.mark.parametrize("call", [sp.determinantal_sample, sp.determinantal_map])
 @pytest.mark.parametrize(("kernel", "size", "message"), [
     (np.eye(3), 0, "from 1 to 3"),
     (np.eye(3), 4, "from 1 to 3"),
@@ -75,6 +75,6 @@ def test_what_cannot_be_meant_is_refused(call, kernel, size, message):
 
 def test_more_rows_than_the_rank_are_refused(kernel):
     with pytest.raises(ValueError, match="from 1 to 4"):
-        sp.diverse_sample(kernel, 5)
+        sp.determinantal_sample(kernel, 5)
     with pytest.raises(ValueError, match="only 4 rows"):
-        sp.diverse_rows(kernel, 5)
+        sp.determinantal_map(kernel, 5)

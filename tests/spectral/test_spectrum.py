@@ -41,13 +41,13 @@ def test_inputs_are_not_changed():
     k = kernel()
     before = k.copy()
     sp.Spectrum.of(k)
-    sp.factorize(k, 1.0)
+    sp.Factor.of(k, 1.0)
     assert (k == before).all()
 
 
 def test_factor():
     k, noise = kernel(), np.linspace(0.1, 1, 6)
-    factor, full = sp.factorize(k, noise), k + np.diag(noise)
+    factor, full = sp.Factor.of(k, noise), k + np.diag(noise)
     np.testing.assert_allclose(factor.solve(np.eye(6)), np.linalg.inv(full), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(factor.inverse_diagonal(), np.diag(np.linalg.inv(full)), rtol=1e-9)
     assert factor.logdet() == pytest.approx(np.linalg.slogdet(full)[1])
@@ -73,11 +73,11 @@ def test_bad_kernels(case):
 
 def test_bad_noise():
     with pytest.raises(ValueError, match=r"expected one variance or \(2,\)"):
-        sp.factorize(np.eye(2), np.ones(3))
+        sp.Factor.of(np.eye(2), np.ones(3))
     with pytest.raises(ValueError, match="at least 0"):
-        sp.factorize(np.eye(2), -1.0)
+        sp.Factor.of(np.eye(2), -1.0)
     with pytest.raises(sp.KernelError, match="singular"):
-        sp.factorize(np.ones((3, 3)))
+        sp.Factor.of(np.ones((3, 3)))
 
 
 def test_float32_kernels_keep_what_is_above_their_rounding():

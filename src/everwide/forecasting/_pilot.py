@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 from jaxtyping import Float
 
 from .._checks import InputError
-from ..spectral import Spectrum, checked_kernel
+from .._kernel_matrix import checked_kernel
+from ..spectral import Factor, Spectrum, solve
 from ._labels import Targets
 
 _RIDGES = 10.0 ** np.arange(-9, 2.01, 0.5)  # times the mean of the kernel's diagonal
@@ -41,14 +41,14 @@ class Measured:
 
 def measure(given: np.ndarray, y: Targets, ridge: float | None, seed: int) -> Measured:
     """Learn the pilot in random orders; the ridge, if not given, has the smallest leave-one-out error."""
-    kernel, spectrum = checked_kernel(given), Spectrum.of(given)
+    kernel = checked_kernel(given)
     _check_useful(kernel)
     rows = len(kernel)
     if len(y.values) != rows:
         raise InputError(f"y has {len(y.values)} rows and x {rows}: they must agree.")
     scale = float(np.mean(np.diagonal(kernel)))
     ridges = _RIDGES * scale if ridge is None else np.array([ridge])
-    chosen, left_out = _leave_one_out(spectrum, np.maximum(ridges, _least_ridge(spectrum)), y.values)
+    chosen, left_out = _leave_one_out(given, ridges, y.values)
     sizes = np.unique(np.geomspace(max(_SMALLEST_SIZE, rows / 16), 0.85 * rows, _SIZES).astype(int))
     rng = np.random.default_rng(seed)
     orders = min(_ORDERS, max(_FEWEST_ORDERS, _ORDERS * _LARGE**2 // rows**2))
@@ -60,23 +60,18 @@ def measure(given: np.ndarray, y: Targets, ridge: float | None, seed: int) -> Me
     )
 
 
-def _least_ridge(spectrum: Spectrum) -> float:
-    """So much that the matrix with its rounding is safely definite."""
-    largest, smallest = float(spectrum.values[-1]), float(spectrum.values[0])
-    return 4 * len(spectrum.values) * float(np.finfo(np.float64).eps) * largest + 2 * max(-smallest, 0.0)
+def _leave_one_out(given: np.ndarray, ridges: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    """The ridge with the smallest error, and the predictions of each row from all others.
 
-
-def _leave_one_out(spectrum: Spectrum, ridges: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-    """The ridge with the smallest error, and the predictions of each row from all others."""
-    values, vectors = np.maximum(spectrum.values, 0.0), spectrum.vectors
-    seen, squares = vectors.T @ y, vectors**2
-
-    def residuals(ridge: float) -> np.ndarray:
-        inverse = 1 / (values + ridge)
-        return (vectors @ (inverse[:, None] * seen)) / (squares @ inverse)[:, None]
-
-    best = min((float(ridge) for ridge in ridges), key=lambda ridge: float(np.mean(residuals(ridge) ** 2)))
-    return best, y - residuals(best)
+    No ridge is so small that the matrix with its rounding is not safely definite.
+    """
+    Spectrum.check(given)
+    solved = solve(given, y, solver="eigen")
+    smallest, largest = float(solved.spectrum.values[0]), float(solved.spectrum.values[-1])
+    least = 4 * len(y) * float(np.finfo(np.float64).eps) * largest + 2 * max(-smallest, 0.0)
+    guesses = {ridge: solved.at(ridge).left_out() for ridge in np.maximum(ridges, least).tolist()}
+    best = min(guesses, key=lambda ridge: float(np.mean((y - guesses[ridge]) ** 2)))
+    return best, guesses[best]
 
 
 def _one_order(
@@ -89,12 +84,12 @@ def _one_order(
     """
     ordered, targets = kernel[np.ix_(order, order)], y.values[order]
     ordered[np.diag_indices_from(ordered)] += ridge
-    factor = scipy.linalg.cholesky(ordered, lower=True, check_finite=False, overwrite_a=True)
-    solved = scipy.linalg.solve_triangular(factor, targets, lower=True, check_finite=False)
+    factor = Factor.with_jitter(ordered)
+    solved, lower = factor.whiten(targets), factor.lower
     predicted, before = np.zeros_like(targets), 0
     errors, wrong = np.empty(len(sizes)), np.empty(len(sizes))
     for at, size in enumerate(sizes):
-        predicted = predicted + factor[:, before:size] @ solved[before:size]
+        predicted = predicted + lower[:, before:size] @ solved[before:size]
         errors[at] = np.mean((predicted[size:] - targets[size:]) ** 2)
         wrong[at] = np.mean(y.wrong(predicted[size:], order[size:]))
         before = size

@@ -67,7 +67,7 @@ def kernel_distance(k0: Any, k1: Any) -> KernelDistance:
     second = second.astype(first.dtype)
     change = second - first
     frobenius = jnp.linalg.norm(change)
-    operator = jnp.max(jnp.abs(jnp.linalg.eigvalsh(change)))
+    operator = jnp.linalg.norm(change, 2)
     alignment, cka = _cosine(first, second), _cosine(_centred(first), _centred(second))
     return KernelDistance(frobenius, frobenius / jnp.linalg.norm(first), operator, alignment, cka)
 

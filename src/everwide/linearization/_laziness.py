@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import InputError
-from ._lanczos import lanczos_cycle
+from ..spectral import lanczos
 from ._products import Outputs, Products, Vector, products
 from ._trees import Function, Params, as_vector, outputs, parameters, targets
 
@@ -116,9 +116,10 @@ class Search(NamedTuple):
             return ~state.converged & (state.cycles < self.max_cycles)
 
         def cycle(state: Extreme) -> Extreme:
-            found = lanczos_cycle(operator(state.vector), state.vector, _CYCLE)
-            done = found.start_residual <= self.tolerance * jnp.abs(found.start_value)
-            return Extreme(found.vector, jnp.abs(found.value), done, state.cycles + 1)
+            krylov = lanczos(operator(state.vector), state.vector, _CYCLE)
+            done = krylov.beside[0] <= self.tolerance * jnp.abs(krylov.diagonal[0])
+            value, vector = krylov.extreme()
+            return Extreme(vector, jnp.abs(value), done, state.cycles + 1)
 
         begin = Extreme(start, jnp.zeros((), start.dtype), jnp.array(False), jnp.array(0, jnp.int32))
         return lax.while_loop(again, cycle, begin)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from ..spectral import Spectrum
 from ._expansion import taylor
 from ._jacobian import tangent_kernel
 from ._products import Outputs, Products, Vector, products
@@ -71,10 +72,8 @@ class QuadraticModel(eqx.Module):
         away = as_vector(displacement(base, begin, ("params", "start")))
         found = outputs(self.function, self.params, x)
         residual = (found - targets(y, found)).reshape(-1) + products(self.function, self.params, x).push(away)
-        kernel = tangent_kernel(self.function, self.params, x, x)
-        values, vectors = jnp.linalg.eigh((kernel + kernel.T) / 2)
-        rounding = values[-1] * len(values) * jnp.finfo(values.dtype).eps
-        return QuadraticTraining(self, x, away, residual, jnp.where(values > rounding, values, 0), vectors)
+        values, vectors = Spectrum.traced(tangent_kernel(self.function, self.params, x, x))
+        return QuadraticTraining(self, x, away, residual, values, vectors)
 
 
 class FirstOrderCorrection(NamedTuple):

@@ -9,28 +9,53 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ._spectrum import Spectrum, checked_kernel
+from .._checks import InputError, positive
+from .._kernel_matrix import checked_kernel
+from ._spectrum import Spectrum
 
 
-def inclusion_probabilities(kernel: Any) -> Float[np.ndarray, " n"]:
-    """The probability of each row to be in the set; they sum to its expected size.
+def leverage_scores(kernel: Any, ridge: float = 1.0) -> Float[np.ndarray, " n"]:
+    """Ridge leverage scores, the diagonal of `K (K + ridge)^-1`: how much of a row's fit is its own doing.
+
+    With the ridge 1 they are the probabilities of rows to be in a `determinantal_sample` of random size.
+
+    Args:
+        kernel: `(n, n)`, between all rows.
+        ridge: above 0. The scores sum to the effective dimension, the expected size of the set.
+
+    Returns:
+        A number from 0 to 1 for each row.
 
     >>> import everwide.spectral as sp, numpy as np
-    >>> sp.inclusion_probabilities(np.diag([1.0, 3.0]))
+    >>> sp.leverage_scores(np.diag([1.0, 3.0]))
     array([0.5 , 0.75])
+
+    Alaoui and Mahoney, "Fast randomized kernel ridge regression with statistical guarantees" (2015).
+
     """
-    spectrum = Spectrum.of(kernel)
+    spectrum, least = Spectrum.of(kernel), positive(ridge, "ridge")
     values = np.maximum(spectrum.values, 0.0)
-    return spectrum.vectors**2 @ (values / (1 + values))
+    return spectrum.squares @ (values / (values + least))
 
 
-def diverse_sample(kernel: Any, size: int | None = None, *, seed: int = 0) -> Int[np.ndarray, " size"]:
-    """A random set of rows, ascending, in which similar rows are rarely together; of that size, or of a random one.
+def determinantal_sample(kernel: Any, size: int | None = None, *, seed: int = 0) -> Int[np.ndarray, " size"]:
+    """A random set of rows in which similar ones are rarely together: a determinantal point process (DPP).
+
+    Args:
+        kernel: `L`, `(n, n)`, between all rows.
+        size: of the set (a k-DPP), at most the rank of the kernel. None: it is random too (an L-ensemble).
+        seed: of the draw.
+
+    Returns:
+        Rows, ascending.
 
     >>> import everwide.spectral as sp, numpy as np
     >>> twins = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> 2 in sp.diverse_sample(twins, 2)    # never both twins
+    >>> 2 in sp.determinantal_sample(twins, 2)    # never both twins
     True
+
+    Kulesza and Taskar, "Determinantal point processes for machine learning" (2012), algorithms 1 and 8.
+
     """
     spectrum = Spectrum.of(kernel)
     values = np.where(spectrum.learnable, np.maximum(spectrum.values, 0.0), 0.0)
@@ -42,14 +67,25 @@ def diverse_sample(kernel: Any, size: int | None = None, *, seed: int = 0) -> In
     return np.sort(_project(spectrum.vectors[:, chosen], rng))
 
 
-def diverse_rows(kernel: Any, size: int) -> Int[np.ndarray, " size"]:
-    """Rows, the most telling first, each of which adds most to the determinant: a diverse set without chance.
+def determinantal_map(kernel: Any, size: int) -> Int[np.ndarray, " size"]:
+    """The greedy MAP set of a determinantal point process: each row adds most to the determinant of those before.
 
-    It is where a Gaussian process with this kernel is least certain, given the rows before (Chen et al. 2018).
+    It is where a Gaussian process with this kernel is least certain, given the rows before: a pivoted Cholesky
+    factorization, row by row.
+
+    Args:
+        kernel: `(n, n)`, between all rows.
+        size: of the set.
+
+    Returns:
+        Rows, the most telling first.
 
     >>> import everwide.spectral as sp, numpy as np
-    >>> sp.diverse_rows(np.array([[2.0, 1.9, 0.0], [1.9, 2.0, 0.0], [0.0, 0.0, 1.0]]), 2)
+    >>> sp.determinantal_map(np.array([[2.0, 1.9, 0.0], [1.9, 2.0, 0.0], [0.0, 0.0, 1.0]]), 2)
     array([0, 2])
+
+    Chen, Zhang and Zhou, "Fast greedy MAP inference for determinantal point process" (2018).
+
     """
     matrix = checked_kernel(kernel)
     size = _checked_size(size, len(matrix))
@@ -59,7 +95,7 @@ def diverse_rows(kernel: Any, size: int) -> Int[np.ndarray, " size"]:
     for step in range(size):
         row = int(np.argmax(left))
         if left[row] <= noise:
-            raise ValueError(f"size={size}: only {step} rows of this kernel are linearly independent. Ask for fewer.")
+            raise InputError(f"size={size}: only {step} rows of this kernel are linearly independent. Ask for fewer.")
         factor[step] = (matrix[row] - factor[:step, row] @ factor[:step]) / np.sqrt(left[row])
         left = left - factor[step] ** 2
         left[row] = -np.inf
@@ -69,7 +105,7 @@ def diverse_rows(kernel: Any, size: int) -> Int[np.ndarray, " size"]:
 
 def _checked_size(size: Any, most: int) -> int:
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= most:
-        raise ValueError(f"size={size!r}: expected a whole number from 1 to {most}, the rank of the kernel.")
+        raise InputError(f"size={size!r}: expected a whole number from 1 to {most}, the rank of the kernel.")
     return int(size)
 
 

@@ -1,36 +1,31 @@
 """The eigendecomposition of a kernel matrix, checked, on the host, in float64."""
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-from jaxtyping import Bool, Float
+import scipy.sparse.linalg
+from jaxtyping import Array, Bool, Float
 
-from .._engine import require
+from .._checks import InputError, finite_array
+from .._kernel_matrix import KernelError, checked_kernel, eigenvalue_noise, precision
 from ._filters import AbstractFilter
 
-_COPIES = 4  # the matrix, its decomposition, and what LAPACK works in
-_ROUNDING = 1e3  # units of rounding by which entries may differ from their mirror images
 _NEGATIVE = 10  # times what rounding does to eigenvalues, by which the smallest may be below 0
-
-
-class KernelError(ValueError):
-    """A matrix that is no kernel: not square, not finite, not symmetric, or not positive semidefinite.
-
-    >>> import everwide.spectral as sp, numpy as np
-    >>> sp.Spectrum.of(np.diag([1.0, -0.5]))
-    Traceback (most recent call last):
-        ...
-    everwide.spectral._spectrum.KernelError: The kernel is not positive semidefinite: its smallest eigenvalue is -0.5, \
-the largest 1. Was it computed in float32, or is it a difference of kernels? Add a ridge of at least 0.5.
-    """
+_DENSE = 256  # rows up to which all eigenvalues cost less than a Lanczos run
 
 
 class Spectrum(eqx.Module):
     """A kernel matrix `(n, n)` as eigenvalues, ascending, and eigenvectors, in its columns. Make it with `of`.
 
-    Directions whose eigenvalues are zero up to rounding cannot be learned: filters leave them alone.
+    Directions whose eigenvalues are zero up to rounding cannot be learned: filters leave them alone. With weights, it
+    is the matrix `sqrt(w_i w_j) K_ij` that is decomposed: a row of weight `w` counts as `w` rows.
+
+    Fields: `values` `(m,)`, `vectors` `(n, m)`, `rank` (directions that can be learned), `roots` (of the weights).
 
     >>> import everwide.spectral as sp, numpy as np
     >>> spectrum = sp.Spectrum.of(np.diag([2.0, 1.0, 0.0]))
@@ -38,36 +33,111 @@ class Spectrum(eqx.Module):
     2
     """
 
-    values: Float[np.ndarray, " n"]
-    vectors: Float[np.ndarray, "n n"]
-    rank: int = eqx.field(static=True)  # directions that can be learned
+    values: Float[np.ndarray, " m"]
+    vectors: Float[np.ndarray, "n m"]
+    rank: int = eqx.field(static=True)
+    roots: Float[np.ndarray, "#n"] = eqx.field(default_factory=lambda: np.ones(1))
 
     @classmethod
-    def of(cls, kernel: Any, *, what: str = "The kernel") -> "Spectrum":
-        """Decompose a symmetric positive semidefinite matrix; `what` names it in errors."""
+    def of(cls, kernel: Any, *, weights: Any = None, what: str = "The kernel") -> "Spectrum":
+        """Decompose a symmetric positive semidefinite matrix.
+
+        Args:
+            kernel: `(n, n)`, symmetric, positive semidefinite up to its rounding.
+            weights: `(n,)`, above 0: a row of weight `w` counts as `w` rows. None: all are 1.
+            what: names the matrix in errors.
+
+        Returns:
+            The spectrum, in float64.
+
+        >>> import everwide.spectral as sp, numpy as np
+        >>> sp.Spectrum.of(np.eye(2), weights=[1.0, 4.0]).values
+        array([1., 4.])
+
+        """
         matrix = checked_kernel(kernel, what)
-        noise = _noise(matrix, _precision(kernel))
-        values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False, overwrite_a=True)
-        if values[0] < -_NEGATIVE * noise:
+        roots = np.sqrt(checked_weights(weights, len(matrix))) if weights is not None else np.ones(1)
+        noise = eigenvalue_noise(kernel) * float(roots.max()) ** 2
+        found = cls.unchecked(matrix, roots, noise)
+        if found.values[0] < -_NEGATIVE * noise:
             raise KernelError(
-                f"{what} is not positive semidefinite: its smallest eigenvalue is {values[0]:.3g}, the largest "
-                f"{values[-1]:.3g}. Was it computed in float32, or is it a difference of kernels? "
-                f"Add a ridge of at least {-values[0]:.2g}."
+                f"{what} is not positive semidefinite: its smallest eigenvalue is {found.values[0]:.3g}, the largest "
+                f"{found.values[-1]:.3g}. Was it computed in float32, or is it a difference of kernels? "
+                f"Add a ridge of at least {-found.values[0]:.2g}."
             )
-        return cls(values, vectors, int(np.sum(values > noise)))
+        return found
+
+    @classmethod
+    def of_features(cls, features: Any, *, weights: Any = None, what: str = "The features") -> "Spectrum":
+        """The spectrum of the kernel `G G^T` of features `G`, from `G` itself: the primal road.
+
+        Costs `n p min(n, p)`, and half of the digits are not lost in squares. There are `min(n, p)` eigenvectors: along
+        all others the kernel is 0.
+
+        Args:
+            features: `G`, `(n, p)`.
+            weights: `(n,)`, above 0, as in `of`.
+            what: names the features in errors.
+
+        Returns:
+            A spectrum with `vectors` `(n, min(n, p))`.
+
+        >>> import everwide.spectral as sp, numpy as np
+        >>> g = np.array([[1.0], [2.0], [2.0]])
+        >>> sp.Spectrum.of_features(g).apply(sp.ridge(1.0), np.ones((3, 1))).ravel()
+        array([0.05555556, 0.11111111, 0.11111111])
+
+        """
+        g = finite_array(features, what)
+        if g.ndim != 2 or not g.size:
+            raise InputError(f"{what} have shape {g.shape}, expected (n, features).")
+        roots = np.sqrt(checked_weights(weights, len(g))) if weights is not None else np.ones(1)
+        vectors, sizes, _ = scipy.linalg.svd(roots[:, None] * g, full_matrices=False, check_finite=False)
+        seen = sizes > sizes[0] * max(g.shape) * precision(features)
+        return cls(sizes[::-1] ** 2, vectors[:, ::-1], int(seen.sum()), roots)
+
+    @classmethod
+    def unchecked(cls, matrix: Float[np.ndarray, "n n"], roots: Float[np.ndarray, "#n"], noise: float) -> "Spectrum":
+        """Of a symmetric matrix that is used up; eigenvalues up to `noise` cannot be learned."""
+        if roots.size > 1:
+            matrix *= roots
+            matrix *= roots[:, None]
+        values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False, overwrite_a=True)
+        return cls(values, vectors, int(np.sum(values > noise)), roots)
 
     @property
-    def learnable(self) -> Bool[np.ndarray, " n"]:
+    def learnable(self) -> Bool[np.ndarray, " m"]:
         """Which directions can be learned."""
         return np.arange(len(self.values)) >= len(self.values) - self.rank
 
-    def response(self, filter: AbstractFilter, rows: int | None = None) -> Float[np.ndarray, "*times n"]:
-        """The filter at every eigenvalue, 0 where nothing can be learned; `rows` where one has several eigenvalues."""
-        return np.where(self.learnable, filter(np.maximum(self.values, 0), rows), 0)
+    @cached_property
+    def squares(self) -> Float[np.ndarray, "n m"]:
+        """Of the entries of the eigenvectors: what diagonals of functions of the kernel are made of."""
+        return self.vectors**2
 
-    def modes(self, b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+    def response(self, filter: AbstractFilter, rows: int | None = None) -> Float[np.ndarray, "*times m"]:
+        """The filter at every eigenvalue, 0 where nothing can be learned; `rows` where one has several eigenvalues."""
+        return np.where(self.learnable, filter(np.maximum(self.values, 0), rows or len(self.vectors)), 0)
+
+    def modes(self, b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "m k"]:
         """Columns in the basis of the eigenvectors."""
-        return self.vectors.T @ b
+        return self.vectors.T @ (self.roots[:, None] * b if self.roots.size > 1 else b)
+
+    def rows(
+        self, modes: Float[np.ndarray, "*times m k"], cross: Float[np.ndarray, "r n"] | None = None
+    ) -> Float[np.ndarray, "*times rows k"]:
+        """Columns in the basis of the eigenvectors as columns of rows again; times `cross`, if there is one.
+
+        For all times it is one product: many thin ones are several times slower.
+        """
+        times, (m, k) = modes.shape[:-2], modes.shape[-2:]
+        flat = np.moveaxis(modes, -2, 0).reshape(m, -1)
+        basis = self.vectors * self.roots[:, None] if self.roots.size > 1 else self.vectors
+        if cross is None:
+            flat = basis @ flat
+        else:  # in the order that costs less
+            flat = (cross @ basis) @ flat if len(cross) < flat.shape[1] else cross @ (basis @ flat)
+        return np.moveaxis(flat.reshape(len(flat), *times, k), 0, -2)
 
     def apply(
         self, filter: AbstractFilter, b: Float[np.ndarray, "n k"], rows: int | None = None
@@ -78,65 +148,66 @@ class Spectrum(eqx.Module):
         >>> sp.Spectrum.of(np.diag([2.0, 4.0])).apply(sp.ridge(), np.ones((2, 1))).ravel()
         array([0.5 , 0.25])
         """
-        return at_once(self.vectors, self.response(filter, rows)[..., None] * self.modes(b))
+        return self.rows(self.response(filter, rows)[..., None] * self.modes(b))
+
+    @staticmethod
+    def largest(kernel: np.ndarray | Callable[[np.ndarray], np.ndarray], n: int | None = None) -> float:
+        """The largest eigenvalue of a symmetric matrix, or of the operator with these products on `n` numbers."""
+        if isinstance(kernel, np.ndarray):
+            if len(kernel) <= _DENSE:
+                return float(scipy.linalg.eigvalsh(kernel, check_finite=False)[-1])
+            return Spectrum.largest(lambda v: kernel @ v, len(kernel))
+        if n is None:
+            raise InputError("n is missing: on how many numbers does the operator act?")
+        if n < 3:
+            return float(np.linalg.eigvalsh(np.stack([kernel(e) for e in np.eye(n)]))[-1])
+        start = np.random.default_rng(0).normal(size=n)  # must not depend on anybody's seeds
+        operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=lambda v: kernel(v.ravel()), dtype=np.float64)  # pyright: ignore[reportCallIssue]
+        return float(scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
+
+    @staticmethod
+    def smallest(kernel: np.ndarray) -> float:
+        """The smallest eigenvalue of a symmetric matrix; 0 where it is large and has no Cholesky factor."""
+        if len(kernel) <= _DENSE:
+            return float(scipy.linalg.eigvalsh(kernel, check_finite=False)[0])
+        try:
+            factor = scipy.linalg.cho_factor(kernel, lower=True, check_finite=False)
+        except scipy.linalg.LinAlgError:
+            return 0.0
+        return 1 / Spectrum.largest(lambda v: scipy.linalg.cho_solve(factor, v, check_finite=False), len(kernel))
+
+    @staticmethod
+    def check(kernel: np.ndarray, what: str = "The kernel") -> None:
+        """Raise a `KernelError` if a symmetric matrix has an eigenvalue below 0 by more than rounding."""
+        shifted = np.array(kernel, np.float64)
+        shifted[np.diag_indices_from(shifted)] += _NEGATIVE * eigenvalue_noise(kernel)
+        try:  # a Cholesky factorization tells, at a fraction of the price
+            scipy.linalg.cholesky(shifted, check_finite=False, overwrite_a=True)
+        except scipy.linalg.LinAlgError:
+            smallest = float(scipy.linalg.eigvalsh(kernel.astype(np.float64), subset_by_index=(0, 0))[0])
+            raise KernelError(
+                f"{what} is not positive semidefinite: its smallest eigenvalue is {smallest:.3g}. "
+                f"Add a ridge of at least {-smallest:.2g}."
+            ) from None
+
+    @staticmethod
+    def root(covariance: Float[np.ndarray, "*times n n"]) -> Float[np.ndarray, "*times n n"]:
+        """`R` with `R R^T` the covariance: what Gaussian samples are drawn with. Eigenvalues below 0 count as 0."""
+        values, vectors = np.linalg.eigh(covariance)
+        return vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
+
+    @staticmethod
+    def traced(kernel: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+        """Eigenvalues, 0 where they are rounding, and eigenvectors, in JAX: inside `jax.jit` and `jax.grad`."""
+        values, vectors = jnp.linalg.eigh((kernel + kernel.T) / 2)
+        return jnp.where(values > values[-1] * len(values) * jnp.finfo(values.dtype).eps, values, 0), vectors
 
 
-def at_once(matrix: Float[np.ndarray, "m n"], b: Float[np.ndarray, "*times n k"]) -> Float[np.ndarray, "*times m k"]:
-    """`matrix @ b` for all times, as one product: many thin ones are several times slower."""
-    times, (n, k) = b.shape[:-2], b.shape[-2:]
-    found = matrix @ np.moveaxis(b, -2, 0).reshape(n, -1)
-    return np.moveaxis(found.reshape(len(matrix), *times, k), 0, -2)
-
-
-def checked_kernel(kernel: Any, what: str = "The kernel") -> Float[np.ndarray, "n n"]:
-    """A symmetric float64 copy, or a `KernelError`."""
-    shape = np.shape(kernel)
-    if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
-        raise KernelError(f"{what} has shape {shape}, expected (n, n): training rows with themselves.")
-    way_out = "Use fewer rows, or everwide.training.train, which only reads the rows of its batches."
-    require(_COPIES * 8 * shape[0] ** 2, None, f"{what} of shape {shape}, decomposed in float64,", way_out)
-    matrix = np.array(kernel, np.float64)
-    if not np.isfinite(matrix).all():
-        row, column = np.argwhere(~np.isfinite(matrix))[0]
-        raise KernelError(f"{what} holds {matrix[row, column]} at ({row}, {column}). Compute it from finite data.")
-    size = float(np.abs(matrix).max())
-    off = np.abs(matrix - matrix.T)
-    if off.max() > _ROUNDING * _precision(kernel) * size:
-        row, column = np.unravel_index(np.argmax(off), off.shape)
-        raise KernelError(
-            f"{what} is not symmetric: ({row}, {column}) holds {matrix[row, column]:.6g} and ({column}, {row}) "
-            f"{matrix[column, row]:.6g}. Pass the kernel of the training rows with themselves."
-        )
-    return (matrix + matrix.T) / 2
-
-
-def check_definite(matrix: np.ndarray, what: str = "The kernel") -> None:
-    """Raise if a symmetric matrix has an eigenvalue below 0 by more than rounding: a Cholesky factorization tells."""
-    shifted = np.array(matrix, np.float64)
-    shifted[np.diag_indices_from(shifted)] += _NEGATIVE * _noise(shifted, _precision(matrix))
-    try:
-        scipy.linalg.cholesky(shifted, check_finite=False, overwrite_a=True)
-    except scipy.linalg.LinAlgError:
-        smallest = float(scipy.linalg.eigvalsh(matrix.astype(np.float64), subset_by_index=(0, 0))[0])
-        raise KernelError(
-            f"{what} is not positive semidefinite: its smallest eigenvalue is {smallest:.3g}. "
-            f"Add a ridge of at least {-smallest:.2g}."
-        ) from None
-
-
-def eigenvalue_noise(kernel: Any) -> float:
-    """What rounding, of the numbers as they came and of a decomposition, may have done to eigenvalues."""
-    return _noise(np.asarray(kernel, np.float64), _precision(kernel))
-
-
-def _noise(matrix: np.ndarray, eps: float) -> float:
-    """What rounding of the entries, in units of `eps`, and of the decomposition, in float64, do to eigenvalues."""
-    n, size = len(matrix), max(float(np.abs(matrix).max()), np.finfo(np.float64).tiny)
-    largest = float(np.abs(matrix).sum(0).max())  # at least the largest eigenvalue
-    return 4 * n**0.5 * eps * size + n * float(np.finfo(np.float64).eps) * largest
-
-
-def _precision(kernel: Any) -> float:
-    """The unit of rounding of the numbers as they came."""
-    dtype = np.asarray(kernel).dtype
-    return float(np.finfo(dtype).eps) if np.issubdtype(dtype, np.floating) else float(np.finfo(np.float64).eps)
+def checked_weights(weights: Any, n: int) -> Float[np.ndarray, " n"]:
+    """One for each row, above 0; 1 where there are none."""
+    if weights is None:
+        return np.ones(n)
+    w = finite_array(weights, "weights")
+    if w.shape != (n,) or not (w > 0).all():
+        raise InputError(f"weights of shape {w.shape}: expected ({n},), all above 0. Leave out rows that do not count.")
+    return w

@@ -7,10 +7,10 @@ from jaxtyping import Float
 
 from .._checks import InputError
 from .._gram import gram
+from .._kernel_matrix import checked_kernel
 from ..kernel import AbstractKernelFunction
 from ..layers import AbstractLayer
-from ..spectral import KernelError, checked_kernel
-from ..spectral._spectrum import check_definite
+from ..spectral import KernelError, Spectrum
 
 
 def kernel_matrix(kernel: Any, x: Any, which: str = "ntk") -> np.ndarray:
@@ -37,7 +37,7 @@ def learnable_kernel(given: np.ndarray) -> Float[np.ndarray, "n n"]:
     matrix = checked_kernel(given)
     if not matrix.any():
         raise KernelError("The kernel is zero: nothing is learned at any rate.")
-    check_definite(given)
+    Spectrum.check(given)
     return matrix
 
 

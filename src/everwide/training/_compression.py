@@ -3,9 +3,8 @@
 import math
 
 import numpy as np
-import scipy.linalg
 
-from ..spectral import KernelError
+from ..spectral import Factor, KernelError
 
 
 def rounding(gram: np.ndarray, dtype: np.dtype) -> float:
@@ -22,12 +21,10 @@ def pivots(gram: np.ndarray, kept: int, most: int, noise: float) -> np.ndarray:
     old = len(gram) - kept
     rest = gram[:old, :old]
     if kept:
-        last = _factor(gram[old:, old:], noise)
-        known = scipy.linalg.solve_triangular(last, gram[old:, :old], lower=True)
+        known = Factor.of(gram[old:, old:], noise).whiten(gram[old:, :old])
         rest = rest - known.T @ known
-    (factorize,) = scipy.linalg.get_lapack_funcs(("pstrf",), (rest,))
-    _, order, rank, _ = factorize(rest, tol=noise, lower=1)
-    some = np.sort(order[: max(min(rank, most - kept), 1 - kept)] - 1)
+    order, rank = Factor.pivots(rest, noise)
+    some = np.sort(order[: max(min(rank, most - kept), 1 - kept)])
     return np.concatenate([some, np.arange(old, len(gram))]).astype(int)
 
 
@@ -35,19 +32,11 @@ def projected(gram: np.ndarray, chosen: np.ndarray, coefficients: np.ndarray, no
     """Coefficients of the chosen rows for the nearest function, in the norm of the kernel's own space."""
     among = gram[np.ix_(chosen, chosen)]
     wanted = gram[chosen] @ coefficients
-    factor = (_factor(among, noise), True)
+    factor = Factor.of(among, noise)
     found = np.zeros_like(wanted)
     for _ in range(3):  # refined, so that the ridge which keeps the factor finite leaves no trace
-        found = found + scipy.linalg.cho_solve(factor, wanted - among @ found)
+        found = found + factor.solve(wanted - among @ found)
     return found
-
-
-def _factor(gram: np.ndarray, noise: float) -> np.ndarray:
-    try:
-        return scipy.linalg.cholesky(gram + noise * np.eye(len(gram)), lower=True)
-    except np.linalg.LinAlgError:
-        lowest = float(np.linalg.eigvalsh(gram)[0])
-        raise KernelError(f"The kernel is not positive semidefinite: it has the eigenvalue {lowest:.3g}.") from None
 
 
 def relative_error(gram: np.ndarray, old: np.ndarray, chosen: np.ndarray, new: np.ndarray) -> float:

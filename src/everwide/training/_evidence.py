@@ -14,6 +14,7 @@ from .._engine import as_rows
 from ..kernel import Inputs
 from ..kernels import Infinite
 from ..layers import AbstractLayer
+from ..spectral import Factor
 from ._losses import real_targets
 
 
@@ -42,12 +43,7 @@ def log_marginal_likelihood(
     inputs = Inputs(x)
     matrix = getattr(Infinite(net, x.shape[1:]).block(inputs, inputs), which)
     targets = y[:, None] if y.ndim == 1 else y
-    variances = jnp.broadcast_to(jnp.asarray(noise, matrix.dtype), (len(x),))
-    lower = jnp.linalg.cholesky(matrix + jnp.diag(variances))
-    white = jax.scipy.linalg.solve_triangular(lower, targets.astype(matrix.dtype), lower=True)
-    n, k = targets.shape
-    logdet = 2 * jnp.sum(jnp.log(jnp.diagonal(lower)))
-    return -0.5 * (jnp.sum(white**2) + k * logdet + n * k * math.log(2 * math.pi))
+    return Factor.traced(matrix, noise).log_evidence(targets.astype(matrix.dtype))
 
 
 class Evidence(NamedTuple):

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, Int
 from .._checks import InputError
 from .._engine import as_rows
 from ..kernel import AbstractKernelFunction, Inputs
-from ..spectral import KernelError
-from ..spectral._spectrum import check_definite
+from ..spectral import KernelError, Spectrum
 
 Batch = Int[Array, " batch"]
 
@@ -222,4 +221,4 @@ def _check_matrix(matrix: np.ndarray) -> None:
         )
     if len(matrix) <= _LARGEST_CHECKED:
         size = matrix.shape[0] * (matrix.shape[2] if matrix.ndim == 4 else 1)
-        check_definite(matrix if matrix.ndim == 2 else matrix.transpose(0, 2, 1, 3).reshape(size, size))
+        Spectrum.check(matrix if matrix.ndim == 2 else matrix.transpose(0, 2, 1, 3).reshape(size, size))

@@ -9,7 +9,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from ..spectral import AbstractFilter, Factor, Spectrum, checked_kernel, factorize
+from .._kernel_matrix import checked_kernel
+from ..spectral import AbstractFilter, Factor, Spectrum
 from ..spectral import ridge as checked_ridge
 from ._data import cross_kernel, same_rows
 from ._losses import real_targets
@@ -33,11 +34,9 @@ class Gaussian(eqx.Module):
 
     def sample(self, key: jax.Array, draws: int = 1) -> Float[np.ndarray, "draws *times m k"]:
         """Independent draws."""
-        values, vectors = np.linalg.eigh(self.covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0))[..., None, :]
         with jax.enable_x64(True):
             noise = np.asarray(jr.normal(key, (draws, *self.mean.shape), jnp.float64))
-        return self.mean + root @ noise
+        return self.mean + Spectrum.root(self.covariance) @ noise
 
 
 class LeaveOneOut(eqx.Module):
@@ -74,7 +73,7 @@ class GaussianProcess(eqx.Module):
     def __init__(self, kernel: Any, y: Any, *, noise: Any = 0.0):
         targets = real_targets(y)[0].astype(np.float64)
         same_rows(len(np.atleast_1d(np.asarray(kernel))), len(targets))
-        self.factor, self.y = factorize(kernel, noise), targets
+        self.factor, self.y = Factor.of(kernel, noise), targets
         self.weights = self.factor.solve(targets)
 
     def predict(self, k_test_train: Any, k_test: Any) -> Gaussian:
@@ -86,9 +85,7 @@ class GaussianProcess(eqx.Module):
 
     def log_marginal_likelihood(self) -> float:
         """Of the targets, all outputs together."""
-        n, k = self.y.shape
-        fit = float(np.sum(self.y * self.weights))
-        return -0.5 * (fit + k * self.factor.logdet() + n * k * np.log(2 * np.pi))
+        return float(self.factor.log_evidence(self.y))
 
     def leave_one_out(self) -> LeaveOneOut:
         """Every row from all others, without fitting again."""

@@ -9,7 +9,6 @@ from jaxtyping import Float
 from ..spectral import AbstractFilter, Spectrum
 from ..spectral._filters import GradientDescent
 from ..spectral._momentum import Momentum
-from ..spectral._spectrum import at_once
 from ._data import cross_kernel, data_of, first_outputs
 from ._losses import Mse
 from ._units import warn_of_rate
@@ -62,13 +61,13 @@ class Regression(eqx.Module):
 
     def coefficients(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n k"]:
         """`a` in `f(x) = f0(x) + K(x, X) a`."""
-        found = at_once(self.spectrum.vectors, self._response(filter)[..., None] * self.modes)
+        found = self.spectrum.rows(self._response(filter)[..., None] * self.modes)
         return found.reshape(*found.shape[:-2], *self.residual.shape)
 
     def train(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n k"]:
         """Outputs at the training rows."""
         learned = self._response(filter) * np.maximum(self.spectrum.values, 0)
-        moved = at_once(self.spectrum.vectors, learned[..., None] * self.modes)
+        moved = self.spectrum.rows(learned[..., None] * self.modes)
         return self.f0 + moved.reshape(*moved.shape[:-2], *self.residual.shape)
 
     def predict(self, k_test_train: Any, filter: AbstractFilter, f0: Any = None) -> Float[np.ndarray, "*times m k"]:
@@ -78,10 +77,7 @@ class Regression(eqx.Module):
         m, cross = len(cross), _flat(cross, k) if self.mixed else cross.astype(np.float64, copy=False)
         first = first_outputs(f0, m, k, "test")
         weighted = self._response(filter)[..., None] * self.modes
-        columns = weighted.size // len(self.modes)
-        vectors = self.spectrum.vectors
-        first_cross = m < columns  # what costs less
-        moved = at_once(cross @ vectors, weighted) if first_cross else at_once(cross, at_once(vectors, weighted))
+        moved = self.spectrum.rows(weighted, cross)
         return first + moved.reshape(*moved.shape[:-2], m, k)
 
     def _response(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n"]:

@@ -9,9 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._checks import InputError, share, whole
-from ..spectral import KernelError
-from ..spectral._extremes import lanczos_largest
-from ..spectral._extremes import largest_eigenvalue as spectral_largest
+from ..spectral import KernelError, Spectrum
 from ._kernels import AbstractTrainKernel, MatrixKernel, as_kernel
 from ._losses import AbstractLoss, Loss, Mse, as_loss
 from ._optimizers import SGD, AbstractOptimizer, AdamStar
@@ -66,10 +64,10 @@ def largest_eigenvalue(kernel: AbstractTrainKernel) -> float:
         matrix = np.asarray(kernel.matrix, np.float64)
         n = len(matrix) if matrix.ndim == 2 else matrix.shape[0] * matrix.shape[2]
         flat = matrix if matrix.ndim == 2 else matrix.transpose(0, 2, 1, 3).reshape(n, n)
-        return spectral_largest(flat)
+        return Spectrum.largest(flat)
     with jax.enable_x64(kernel.dtype == np.float64):
         whole = jax.jit(lambda v: kernel.whole(v))
-        return lanczos_largest(kernel.rows, lambda v: np.asarray(whole(jnp.asarray(v[None], kernel.dtype)))[0])
+        return Spectrum.largest(lambda v: np.asarray(whole(jnp.asarray(v[None], kernel.dtype)))[0], kernel.rows)
 
 
 def warn_if_unstable(kernel: AbstractTrainKernel, loss: AbstractLoss, optimizer: AbstractOptimizer) -> None:

@@ -1,9 +1,9 @@
 """The rows to look at: uncertain, surprising, and influential ones."""
 
 import numpy as np
-import scipy.linalg
 from jaxtyping import Float
 
+from ...spectral import Factor, solve
 from .._words import count, number, percent
 from ._problem import Problem
 from ._section import Fact, Grid, Section
@@ -60,10 +60,9 @@ def influence(
 
     With `A = (K + ridge)^-1` and `a = A y`, the prediction at `x` moves by `(A k(x))_i a_i / A_ii` when row i goes.
     """
-    factor = scipy.linalg.cho_factor(kernel + ridge * np.eye(len(kernel)), lower=True)
-    weights, inverse = scipy.linalg.cho_solve(factor, y), scipy.linalg.cho_solve(factor, np.eye(len(kernel)))
-    reach = np.mean((inverse @ cross.T) ** 2, axis=1)
-    own = np.mean(weights**2, axis=1) / np.diagonal(inverse) ** 2
+    solution = solve(kernel, y, ridge=ridge)
+    reach = np.mean(solution.solve(cross.T) ** 2, axis=1)
+    own = np.mean(solution.coefficients**2, axis=1) / solution.precision() ** 2
     return np.sqrt(reach * own)
 
 
@@ -145,8 +144,7 @@ def _doubt(problem: Problem) -> np.ndarray:
     """The variance of each row given all others, up to a factor: 1 over the diagonal of the inverse kernel."""
     kernel = problem.kernel.nngp
     ridge = problem.ridge * float(np.mean(np.diagonal(kernel)))
-    factor = scipy.linalg.cho_factor(kernel + ridge * np.eye(len(kernel)), lower=True)
-    return 1 / np.diagonal(scipy.linalg.cho_solve(factor, np.eye(len(kernel))))
+    return 1 / Factor.of(kernel, ridge).inverse_diagonal()
 
 
 def _influential(problem: Problem, strongest: np.ndarray, moved: np.ndarray) -> Grid:

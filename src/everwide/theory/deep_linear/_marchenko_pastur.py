@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from ..._checks import InputError, positive
-from ...spectral import checked_kernel
+from ...spectral import Spectrum
 
 _TRACY_WIDOM_99 = 2.0234  # for real matrices: 99 % of the largest eigenvalues of noise lie below
 
@@ -95,13 +94,12 @@ class MarchenkoPastur:
 
         Johnstone, "On the distribution of the largest eigenvalue in principal components analysis" (2001).
         """
-        matrix = checked_kernel(gram, "gram")
-        rows, columns = len(matrix), len(matrix) / self.alpha
+        values = Spectrum.of(gram, what="gram").values
+        rows, columns = len(values), len(values) / self.alpha
         if columns < 2:
             raise InputError(f"gram has {rows} rows: with alpha={self.alpha} that is the Gram matrix of fewer than 2.")
         a, b = math.sqrt(columns - 1), math.sqrt(rows)
         level = self.variance * ((a + b) ** 2 + _TRACY_WIDOM_99 * (a + b) * (1 / a + 1 / b) ** (1 / 3)) / columns
-        values = scipy.linalg.eigvalsh(matrix, check_finite=False)
         return Outliers(values[values > level], level)
 
 

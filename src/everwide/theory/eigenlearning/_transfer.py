@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from jaxtyping import Float
 
-from ...spectral import KernelError, Spectrum, checked_kernel
+from ..._kernel_matrix import checked_kernel
+from ...spectral import Factor, KernelError, Spectrum
 from ...spectral import ridge as ridge_filter
 from ._mercer import _finite
 from ._spectra import checked_eigenvalues
@@ -116,15 +116,14 @@ def _solved(
         raise ValueError(f"{name}(ridge={ridge!r}): expected a finite number, at least 0.")
     if not len(phi):
         return lam, phi, phi
-    matrix = (phi * lam) @ phi.T + ridge * np.eye(len(phi))
     try:
-        factor = scipy.linalg.cho_factor(matrix)
-    except scipy.linalg.LinAlgError:
+        factor = Factor.of((phi * lam) @ phi.T, ridge)
+    except KernelError:
         raise KernelError(
             f"{name}: the kernel of the {len(phi)} examples is singular: {np.sum(lam > 0)} modes have an eigenvalue "
             "above 0, and examples may repeat. Use more modes, different examples, or a ridge."
         ) from None
-    return lam, phi, scipy.linalg.cho_solve(factor, phi)
+    return lam, phi, factor.solve(phi)
 
 
 def _indices(rows: Any, size: int) -> np.ndarray:

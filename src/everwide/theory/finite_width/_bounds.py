@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._checks import InputError, finite_array, layer_widths, positive, probability
-from ...spectral import KernelError, checked_kernel
-from ...spectral._extremes import largest_eigenvalue
+from ..._kernel_matrix import checked_kernel
+from ...spectral import KernelError, Spectrum
 from ._fluctuations import ntk_fluctuation
 
 _ROUNDING = 1e-12  # relative, of sums over a matrix in float64
@@ -146,7 +146,7 @@ def kernel_concentration_bound(expected: Any, *, width: int, delta: float, neuro
 
 
 def _positive_largest(matrix: np.ndarray) -> float:
-    mean = largest_eigenvalue(matrix)
+    mean = Spectrum.largest(matrix)
     if mean <= 0:
         raise KernelError("The expected kernel is zero or negative: expected the mean of positive kernels.")
     return mean

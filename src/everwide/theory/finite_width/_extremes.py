@@ -2,9 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from ...spectral import KernelError, checked_kernel
-from ...spectral._extremes import largest_eigenvalue, smallest_eigenvalue
-from ...spectral._spectrum import eigenvalue_noise
+from ..._kernel_matrix import checked_kernel, eigenvalue_noise
+from ...spectral import KernelError, Spectrum
 
 
 class Extremes(NamedTuple):
@@ -18,7 +17,7 @@ class Extremes(NamedTuple):
 def definite_extremes(kernel: Any) -> Extremes:
     """Both extremes; a `KernelError` where the smallest cannot be told from 0."""
     matrix = checked_kernel(kernel)
-    largest, smallest = largest_eigenvalue(matrix), smallest_eigenvalue(matrix)
+    largest, smallest = Spectrum.largest(matrix), Spectrum.smallest(matrix)
     if not smallest > eigenvalue_noise(kernel):
         raise KernelError(
             f"The smallest eigenvalue of the kernel is {smallest:.3g}, the largest {largest:.3g}: it is singular up to "

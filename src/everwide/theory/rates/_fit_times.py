@@ -8,8 +8,8 @@ import scipy.optimize
 from jaxtyping import Float
 
 from ..._checks import positive, probability
-from ...spectral._lanczos import Measure, lanczos_measure
-from ...spectral._spectrum import eigenvalue_noise
+from ..._kernel_matrix import eigenvalue_noise
+from ...spectral import lanczos
 from ...training._losses import real_targets
 from .._kernel_of import kernel_matrix, learnable_kernel
 
@@ -141,14 +141,14 @@ def fit_times(kernel: Any, x: Any, y: Any) -> FitTimes:
         raise ValueError("All targets are 0, as outputs are before training: there is nothing to fit.")
     divisor, length, before = len(matrix), _FIRST_LENGTH, None
     while True:
-        found = _joined([lanczos_measure(lambda v: matrix @ v, column, length) for column in targets.T], divisor, floor)
+        found = _joined([lanczos(matrix, column, length).measure() for column in targets.T], divisor, floor)
         now = np.log([found.time(fraction) for fraction in _LOOKED_AT])
         if length >= len(matrix) or (before is not None and _still(before, now)):
             return found
         length, before = 2 * length, now
 
 
-def _joined(measures: list[Measure], divisor: float, floor: float) -> FitTimes:
+def _joined(measures: list[tuple[np.ndarray, np.ndarray]], divisor: float, floor: float) -> FitTimes:
     values, weights = (np.concatenate(part) for part in zip(*measures, strict=True))
     order = np.argsort(-values)
     values = np.where(values > floor, values, 0.0)  # the others are zeros that rounding has moved

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._checks import positive
-from ...spectral._extremes import smallest_eigenvalue
-from ...spectral._spectrum import eigenvalue_noise
+from ..._kernel_matrix import eigenvalue_noise
+from ...spectral import Spectrum
 from ...training import Mse, max_learning_rate
 from ...training._losses import Loss, as_loss
 from .._kernel_of import kernel_matrix, learnable_kernel
@@ -92,7 +92,7 @@ def stable_rates(
     matrix, squared = learnable_kernel(given), isinstance(as_loss(loss), Mse)
     plain = max_learning_rate(given, loss)
     largest = 2 * len(matrix) / (as_loss(loss).curvature * plain)
-    smallest = smallest_eigenvalue(matrix)
+    smallest = Spectrum.smallest(matrix)
     certain = smallest > eigenvalue_noise(given)
     smallest = smallest if certain else 0.0
     sharpness, condition = 2 / plain, largest / smallest if certain else float("inf")

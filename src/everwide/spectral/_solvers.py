@@ -1,0 +1,353 @@
+"""Weighted kernel regression behind one interface: how it is solved is a choice, what it tells is the same.
+
+A row of weight `w` counts as `w` rows: coefficients solve `(K + ridge / w) a = y`. Where a row stands for several
+`copies`, one of them is left out, not all: weighting rows is then the same as repeating them.
+"""
+
+import abc
+import math
+import time as clock
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Complex, Float, Inexact
+
+from .._checks import InputError, finite_array, not_negative
+from .._kernel_matrix import checked_kernel
+from ._factor import Factor
+from ._named import gradient_flow
+from ._spectrum import Spectrum, checked_weights
+
+_EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
+_POINTS = 28  # of the contour: the error falls as 2.85 ** -points, 4e-11 of the value, for every time
+
+
+class Report(NamedTuple):
+    """How a solver went: its name; `|A a - y| / |y|` in its own factors; steps, 0 where it is direct; jitter."""
+
+    solver: str
+    residual: float
+    iterations: int
+    jitter: float  # added to the diagonal, so that a matrix with rounding can be inverted
+    seconds: float
+    bytes: int  # that the solution holds
+
+
+class Problem(NamedTuple):
+    """Checked targets `(n, k)`, weights and copies `(n,)`, the ridge, the mean of the kernel's diagonal."""
+
+    y: Float[np.ndarray, "n k"]
+    weights: Float[np.ndarray, " n"]
+    copies: Float[np.ndarray, " n"]
+    ridge: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class AbstractSolution(abc.ABC):
+    """Coefficients, and whatever follows from the matrix `A = K + ridge / w` that was solved with.
+
+    `left_out`, `left_out_variance` and `variance` are exact.
+    """
+
+    problem: Problem
+    seconds: float
+
+    @abc.abstractmethod
+    def solve(self, b: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n m"]:
+        """`A^-1 b`."""
+
+    @abc.abstractmethod
+    def precision(self) -> Float[np.ndarray, " n"]:
+        """The diagonal of `A^-1`."""
+
+    @property
+    @abc.abstractmethod
+    def noise(self) -> Float[np.ndarray, " n"]:
+        """What was added to the diagonal of the kernel."""
+
+    @property
+    @abc.abstractmethod
+    def report(self) -> Report:
+        """How it went."""
+
+    @property
+    def ridge(self) -> float:
+        """As it was asked for."""
+        return self.problem.ridge
+
+    @cached_property
+    def coefficients(self) -> Float[np.ndarray, "n k"]:
+        """`a` in `f(x) = k(x, X) a`."""
+        return self.solve(self.problem.y)
+
+    def left_out(self) -> Float[np.ndarray, "n k"]:
+        """The prediction of every row from all others."""
+        y, precision = self.problem.y, np.maximum(self.precision(), _TINY)  # 0 for a kernel that vanishes
+        without = y - self.coefficients / precision[:, None]
+        return with_other_copies(without, y, self.noise * precision, self.problem.copies)
+
+    def left_out_variance(self) -> Float[np.ndarray, " n"]:
+        """The variance of a Gaussian process at every row, given all others, without noise.
+
+        Without any copy of a row it is `1 / precision` less the noise; the other copies tell about it again. It is
+        never below rounding: a row may have a twin, and a density needs a width.
+        """
+        noise, others = self.noise, np.maximum(1 - 1 / self.problem.copies, 0)
+        without = np.maximum(1 / self.precision() - noise, _EPS * self.problem.scale)
+        told = np.divide(without * others, noise, out=np.zeros_like(without), where=noise > 0)
+        return without / (1 + told)
+
+    def variance(self, cross: Float[np.ndarray, "m n"], own: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """Of a Gaussian process at other rows, from their kernels with the rows learned from and with themselves."""
+        return np.maximum(own - np.sum(cross.T * self.solve(cross.T), axis=0), 0.0)
+
+    def ensemble_left_out_variance(self, start: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
+        """At every row, of networks that begin with outputs of this covariance and learn all other rows.
+
+        Training moves outputs at a row by what the others' residuals say: the rest of the random start stays.
+        """
+        precision, ones = self.precision(), np.ones((len(start), 1))
+        without = np.maximum(np.diagonal(self.solve(self.solve(start).T)) / precision**2, 0.0)
+        share = with_other_copies(ones, np.zeros_like(ones), self.noise * precision, self.problem.copies)[:, 0]
+        return share**2 * without
+
+    def ensemble_variance(
+        self,
+        cross: Float[np.ndarray, "m n"],
+        start: Float[np.ndarray, "n n"],
+        start_cross: Float[np.ndarray, "m n"],
+        start_own: Float[np.ndarray, " m"],
+    ) -> Float[np.ndarray, " m"]:
+        """At other rows, of networks trained with this kernel from outputs of these covariances (Lee et al. 2019)."""
+        moved = self.solve(cross.T)
+        met = np.sum(moved * (start @ moved), axis=0) - 2 * np.sum(start_cross.T * moved, axis=0)
+        return np.maximum(start_own + met, 0.0)
+
+    def _report(self, solver: str, image: np.ndarray, jitter: float, *held: np.ndarray) -> Report:
+        size = float(np.linalg.norm(self.problem.y))
+        residual = float(np.linalg.norm(image - self.problem.y)) / size if size else 0.0
+        return Report(solver, residual, 0, jitter, self.seconds, sum(part.nbytes for part in held))
+
+
+@dataclass(frozen=True)
+class Decomposed(AbstractSolution):
+    """From an eigendecomposition: `at` other ridges, and at stopping times of gradient flow, for little more.
+
+    A finite `time` is that of gradient flow on the sum of squares; then the ridge is 0.
+    """
+
+    spectrum: Spectrum
+    seen: Float[np.ndarray, "n k"]  # targets in the basis of the eigenvectors
+    time: float = math.inf
+
+    def at(self, ridge: float = 0.0, time: float = math.inf) -> "Decomposed":
+        """The same rows with another ridge, or stopped at a time."""
+        return replace(self, problem=self.problem._replace(ridge=ridge), time=time)
+
+    @cached_property
+    def coefficients(self) -> Float[np.ndarray, "n k"]:
+        values = np.maximum(self.spectrum.values, 0.0)
+        response = self._inverse if math.isinf(self.time) else gradient_flow(self.time)(values, 1)
+        return self.spectrum.rows(response[:, None] * self.seen)
+
+    def left_out(self) -> Float[np.ndarray, "n k"]:
+        return super().left_out() if math.isinf(self.time) else self._stopped_left_out()
+
+    def _stopped_left_out(self) -> Float[np.ndarray, "n k"]:
+        """Gradient flow is a sum of ridges, complex ones, and so is what it says without a row."""
+        y, predicted = self.problem.y, np.zeros_like(self.problem.y)
+        if not self.time:
+            return predicted
+        values, weights = np.maximum(self.spectrum.values, 0.0), self.problem.weights
+        shifts, factors = resolvents()
+        for shift, factor in zip(shifts / self.time, factors, strict=True):
+            inverse = 1 / (values + shift)
+            parts = [self.spectrum.rows(part[:, None] * self.seen) for part in (inverse.real, inverse.imag)]
+            precision = weights * (self.spectrum.squares @ inverse)
+            without = y - (parts[0] + 1j * parts[1]) / precision[:, None]
+            some = with_other_copies(without, y, shift / weights * precision, self.problem.copies)
+            predicted += np.real(factor * some)
+        return predicted
+
+    def precision(self) -> Float[np.ndarray, " n"]:
+        return self.problem.weights * (self.spectrum.squares @ self._inverse)
+
+    def solve(self, b: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n m"]:
+        return self.spectrum.rows(self._inverse[:, None] * self.spectrum.modes(b))
+
+    @cached_property
+    def _inverse(self) -> Float[np.ndarray, " n"]:
+        total = np.maximum(self.spectrum.values, 0.0) + self.ridge + self.jitter
+        return np.divide(1.0, total, out=np.zeros_like(total), where=total > 0)
+
+    @property
+    def noise(self) -> Float[np.ndarray, " n"]:
+        return (self.ridge + self.jitter) / self.problem.weights
+
+    @cached_property
+    def jitter(self) -> float:
+        """So much that the matrix, whose smallest eigenvalues are rounding, can be inverted; none for a flow."""
+        values = self.spectrum.values
+        rounding = len(values) * _EPS * max(float(values[-1]), 0.0)
+        lowest = max(-float(values[0]), rounding)
+        return lowest if math.isinf(self.time) and self.ridge < rounding else 0.0
+
+    @property
+    def report(self) -> Report:
+        values = np.maximum(self.spectrum.values, 0.0) + self.ridge + self.jitter
+        roots = self.spectrum.roots[:, None]
+        image = self.spectrum.rows(values[:, None] * self.spectrum.modes(self.coefficients / roots**2)) / roots**2
+        return self._report("eigen", image, self.jitter, self.spectrum.vectors, self.spectrum.values, self.seen)
+
+
+@dataclass(frozen=True)
+class Factored(AbstractSolution):
+    """From a Cholesky factor, which grows with new rows."""
+
+    factor: Factor
+
+    def extended(
+        self,
+        cross: Float[np.ndarray, "m n"],
+        among: Float[np.ndarray, "m m"],
+        y: Float[np.ndarray, "m k"],
+        weights: Float[np.ndarray, " m"],
+        copies: Float[np.ndarray, " m"],
+    ) -> "Factored":
+        """With new rows: their kernel with old rows and among themselves. The old factor is a part of the new one."""
+        began, old = clock.perf_counter(), self.problem
+        factor = self.factor.extended(cross, among + np.diag(self.ridge / weights))
+        pairs = zip(old[:3], (y, weights, copies), strict=True)
+        problem = Problem(*(np.concatenate(pair) for pair in pairs), self.ridge, old.scale)
+        return Factored(problem, clock.perf_counter() - began, factor)
+
+    def solve(self, b: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n m"]:
+        return np.asarray(self.factor.solve(b))
+
+    def precision(self) -> Float[np.ndarray, " n"]:
+        return self.factor.inverse_diagonal()
+
+    @property
+    def jitter(self) -> float:
+        """What was added to the diagonal until a factor existed."""
+        return self.factor.jitter
+
+    @property
+    def noise(self) -> Float[np.ndarray, " n"]:
+        return self.ridge / self.problem.weights + self.factor.jitter
+
+    @property
+    def report(self) -> Report:
+        lower = np.asarray(self.factor.lower)
+        return self._report("cholesky", lower @ (lower.T @ self.coefficients), self.jitter, lower)
+
+
+class AbstractSolver(abc.ABC):
+    """A way to solve `(K + ridge / w) a = y`. Iterative and approximate ones have the same face."""
+
+    @abc.abstractmethod
+    def __call__(self, kernel: Float[np.ndarray, "n n"], problem: Problem) -> AbstractSolution:
+        """Solve; the kernel is float64, symmetric, and may be used up."""
+
+
+class Eigen(AbstractSolver):
+    """By an eigendecomposition: many ridges and stopping times for the price of one."""
+
+    def __call__(self, kernel: Float[np.ndarray, "n n"], problem: Problem) -> Decomposed:
+        began = clock.perf_counter()
+        weighted = bool((problem.weights != 1).any())
+        spectrum = Spectrum.unchecked(kernel, np.sqrt(problem.weights) if weighted else np.ones(1), 0.0)
+        return Decomposed(problem, clock.perf_counter() - began, spectrum, spectrum.modes(problem.y))
+
+
+class Cholesky(AbstractSolver):
+    """By a Cholesky factor: the fastest for one ridge, and it grows with new rows."""
+
+    def __call__(self, kernel: Float[np.ndarray, "n n"], problem: Problem) -> Factored:
+        began = clock.perf_counter()
+        kernel[np.diag_indices_from(kernel)] += problem.ridge / problem.weights
+        factor = Factor.with_jitter(kernel, problem.scale)
+        return Factored(problem, clock.perf_counter() - began, factor)
+
+
+SOLVERS: dict[str, AbstractSolver] = {"cholesky": Cholesky(), "eigen": Eigen()}
+
+
+def solve(
+    kernel: Any,
+    y: Any,
+    *,
+    ridge: float = 0.0,
+    weights: Any = None,
+    copies: Any = None,
+    solver: str | AbstractSolver = "cholesky",
+    overwrite: bool = False,
+) -> Any:
+    """Kernel ridge regression `(K + ridge / w) a = y`, with everything that follows from one factorization.
+
+    Args:
+        kernel: `(n, n)`, of the training rows.
+        y: targets, `(n,)` or `(n, k)`.
+        ridge: absolute, added to the diagonal. Where the matrix cannot be inverted, the least jitter is added too.
+        weights: `(n,)`, above 0: a row of weight `w` counts as `w` rows. None: all are 1.
+        copies: `(n,)`: how many rows each one stands for, of which leave-one-out leaves out one. None: 1 each.
+        solver: `"cholesky"`, or `"eigen"`, whose solution answers for other ridges and for gradient flow: `at`.
+        overwrite: a float64 kernel is used up, and not checked.
+
+    Returns:
+        A solution: `coefficients` `(n, k)`; `report` (solver, residual, iterations, jitter, seconds, bytes);
+        `left_out()` and `left_out_variance()`, each row from all others, exactly; `variance(cross, own)` of a Gaussian
+        process at other rows; `solve(b)`; `precision()`. With `"cholesky"`, `extended` adds rows.
+
+    >>> import everwide.spectral as sp, numpy as np
+    >>> solution = sp.solve(np.eye(2) + 1, np.array([1.0, 4.0]), ridge=1.0)
+    >>> solution.coefficients.ravel()
+    array([-0.125,  1.375])
+    >>> solution.left_out().ravel()  # 4 * 1 / 3, and 1 * 1 / 3
+    array([1.33333333, 0.33333333])
+
+    """
+    if not isinstance(solver, AbstractSolver) and solver not in SOLVERS:
+        raise InputError(f"solver={solver!r}: expected one of {', '.join(map(repr, SOLVERS))}.")
+    matrix = kernel if overwrite else checked_kernel(kernel)
+    targets = finite_array(y, "y")
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim != 2 or len(targets) != len(matrix):
+        raise InputError(f"y has shape {np.shape(y)}, expected ({len(matrix)},) or ({len(matrix)}, outputs).")
+    weights, copies = checked_weights(weights, len(matrix)), checked_weights(copies, len(matrix))
+    scale = float(np.average(np.diagonal(matrix), weights=weights))
+    problem = Problem(targets, weights, copies, not_negative(ridge, "ridge"), scale if scale > 0 else 1.0)
+    return (solver if isinstance(solver, AbstractSolver) else SOLVERS[solver])(matrix, problem)
+
+
+def with_other_copies(
+    without: Inexact[np.ndarray, "n k"],
+    y: Float[np.ndarray, "n k"],
+    left: Inexact[np.ndarray, " n"],
+    copies: Float[np.ndarray, " n"],
+) -> Inexact[np.ndarray, "n k"]:
+    """Predictions of one copy of a row from all else, given those without any of its copies.
+
+    `left` is `1 - H`, with the leverage `H` of all copies together. The odds `H / (1 - H)` grow with their number. All
+    of it is algebra, and holds for complex ridges too.
+    """
+    others = np.maximum(1 - 1 / copies, 0)  # their share of the weight
+    if not others.any():
+        return without
+    own = (others * (1 - left) / np.where(others > 0, others + (1 - others) * left, 1.0))[:, None]
+    return own * y + (1 - own) * without
+
+
+def resolvents() -> tuple[Complex[np.ndarray, " p"], Complex[np.ndarray, " p"]]:
+    """Ridges `z` and factors `c` with `(1 - exp(-x)) / x = sum of Re(c / (x + z))` for all `x >= 0`.
+
+    The inverse Laplace transform, on a parabola around the negative axis, by the trapezoidal rule: Weideman and
+    Trefethen (2007), "Parabolic and hyperbolic contours for computing the Bromwich integral".
+    """
+    theta = np.pi * np.arange(1, _POINTS, 2) / _POINTS  # the upper half; the lower one is its mirror image
+    s = _POINTS * (0.1309 - 0.1194 * theta**2 + 0.2500j * theta)
+    ds = _POINTS * (-2 * 0.1194 * theta + 0.2500j)
+    return s, 2 * (2 * np.pi / _POINTS) * np.exp(s) * ds / (2j * np.pi) / s
