@@ -90,7 +90,7 @@ MOST_ROWS = 10_000  # that ours learn from
 REGRESSORS: dict[str, Callable[[], Any]] = {
     "WideRegressor": lambda: WideRegressor(max_rows=MOST_ROWS, random_state=0),
     "WideGPRegressor": lambda: WideGPRegressor(max_rows=MOST_ROWS, random_state=0),
-    "WideGPRegressor, ensemble": lambda: WideGPRegressor(kernel="ensemble", max_rows=MOST_ROWS, random_state=0),
+    "WideGPRegressor, ensemble": lambda: WideGPRegressor(which="ensemble", max_rows=MOST_ROWS, random_state=0),
     "GP, RBF": GaussianProcess,
     "random forest": lambda: Trees(RandomForestRegressor(300, oob_score=True, random_state=0)),
     "gradient boosting": lambda: Trees(HistGradientBoostingRegressor(random_state=0)),

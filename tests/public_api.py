@@ -64,7 +64,7 @@ def members(cls: type, inherited: Collection[str] = ()) -> dict[str, str]:
         return {m.name: f" = {m.value!r}" for m in cls}
     own = {n: v for n, v in sorted(vars(cls).items()) if not n.startswith("_") and n not in inherited}
     return {
-        n: arguments(getattr(cls, n)) if inspect.isroutine(v) else ""
+        n: arguments(getattr(cls, n)) if inspect.isroutine(v) and not isinstance(v, functools.cached_property) else ""
         for n, v in own.items()
         if inspect.isroutine(v) or isinstance(v, property | functools.cached_property)
     }

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from everwide import activations
 from everwide.activations import AbstractActivation
 from everwide.cli import _faults, _networks, _show, app
-from everwide.estimators._presets import PRESETS
 
 pytestmark = pytest.mark.once
 
@@ -82,7 +81,6 @@ def test_names_that_are_completed_are_those_that_exist():
             continue
         found |= {name} if isinstance(made, AbstractActivation) else set()
     assert set(_networks.ACTIVATIONS) == found
-    assert _networks.PRESETS == PRESETS
 
 
 WITHOUT = """

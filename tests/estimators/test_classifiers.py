@@ -20,11 +20,11 @@ def auto():
 
 @pytest.fixture(scope="module", params=["nngp", "ensemble"])
 def process(request):
-    return WideGPClassifier(NET, kernel=request.param).fit(X[TRAIN], LABELS[TRAIN])
+    return WideGPClassifier(NET, which=request.param).fit(X[TRAIN], LABELS[TRAIN])
 
 
 def test_outputs_are_regression_on_indicators():
-    model = WideClassifier(NET, ridge=0.05).fit(X[TRAIN], LABELS[TRAIN])
+    model = WideClassifier(NET, relative_ridge=0.05).fit(X[TRAIN], LABELS[TRAIN])
     new, old = model.transform_inputs(X[TEST]), model.transform_inputs(X[TRAIN])
     k, cross = np.asarray(ew.ntk(NET, old)), np.asarray(ew.ntk(NET, new, old))
     ones = (LABELS[TRAIN][:, None] == np.unique(LABELS)).astype(float)
@@ -88,7 +88,7 @@ def test_balance_is_the_same_as_weights_by_hand():
     rare = Z[TRAIN, 0] > 1
     weights = np.where(rare, 24 / rare.sum(), 24 / (~rare).sum())
     for class_weight in ("balanced", {False: weights[~rare][0], True: weights[rare][0]}):
-        found = WideClassifier(NET, ridge=0.1, class_weight=class_weight).fit(X[TRAIN], rare)
+        found = WideClassifier(NET, relative_ridge=0.1, class_weight=class_weight).fit(X[TRAIN], rare)
         by_hand = found.transform_inputs(X[TRAIN])
         k = np.asarray(ew.ntk(NET, by_hand))
         unit = np.average(np.diag(k), weights=weights)

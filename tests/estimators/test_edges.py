@@ -28,14 +28,14 @@ TABLES = {
 }
 MODELS = {
     "regressor": WideRegressor(NET),
-    "interpolator": WideRegressor(NET, ridge=0.0),
-    "stopped": WideRegressor(NET, time=10.0),
-    "process without noise": WideGPRegressor(NET, noise=0.0),
-    "ensemble": WideGPRegressor(NET, kernel="ensemble"),
-    "ensemble without noise": WideGPRegressor(NET, kernel="ensemble", noise=0.0),
+    "interpolator": WideRegressor(NET, relative_ridge=0.0),
+    "stopped": WideRegressor(NET, relative_time=10.0),
+    "process without noise": WideGPRegressor(NET, relative_noise=0.0),
+    "ensemble": WideGPRegressor(NET, which="ensemble"),
+    "ensemble without noise": WideGPRegressor(NET, which="ensemble", relative_noise=0.0),
     "balanced": WideClassifier(NET, class_weight="balanced"),
-    "process of classes without noise": WideGPClassifier(NET, noise=0.0),
-    "ensemble of classes": WideGPClassifier(NET, kernel="ensemble"),
+    "process of classes without noise": WideGPClassifier(NET, relative_noise=0.0),
+    "ensemble of classes": WideGPClassifier(NET, which="ensemble"),
 }
 
 
@@ -59,24 +59,28 @@ def test_never_a_nan(model, table):
 
 @pytest.mark.parametrize("unit", [1e-100, 1e100])
 def test_units_of_targets_of_any_size(unit):
-    expected = WideRegressor(NET, ridge=0.01).fit(ROWS, TARGETS).predict(ROWS)
-    for model in (WideRegressor(NET, ridge=0.01), WideGPRegressor(NET, noise=0.01)):
+    expected = WideRegressor(NET, relative_ridge=0.01).fit(ROWS, TARGETS).predict(ROWS)
+    for model in (WideRegressor(NET, relative_ridge=0.01), WideGPRegressor(NET, relative_noise=0.01)):
         found = everything_that(model.fit(ROWS, TARGETS * unit), ROWS)
         assert all(np.isfinite(part).all() for part in found)
-    found = WideRegressor(NET, ridge=0.01).fit(ROWS, TARGETS * unit).predict(ROWS)
+    found = WideRegressor(NET, relative_ridge=0.01).fit(ROWS, TARGETS * unit).predict(ROWS)
     np.testing.assert_allclose(found / unit, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("unit", [1e-200, 1e200])
 def test_units_of_inputs_of_any_size(unit):
-    expected = WideRegressor(NET, ridge=0.01).fit(ROWS, TARGETS).predict(X)
-    found = WideRegressor(NET, ridge=0.01).fit(ROWS * unit, TARGETS).predict(X * unit)
+    expected = WideRegressor(NET, relative_ridge=0.01).fit(ROWS, TARGETS).predict(X)
+    found = WideRegressor(NET, relative_ridge=0.01).fit(ROWS * unit, TARGETS).predict(X * unit)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("far", [1e3, 1e15])
 def test_rows_far_away_from_all_others(far):
-    for model in (WideRegressor(NET, ridge=0.01), WideGPRegressor(NET, noise=0.01), WideGPClassifier(NET, noise=0.1)):
+    for model in (
+        WideRegressor(NET, relative_ridge=0.01),
+        WideGPRegressor(NET, relative_noise=0.01),
+        WideGPClassifier(NET, relative_noise=0.1),
+    ):
         model.fit(ROWS, CLASSES if isinstance(model, WideGPClassifier) else TARGETS)
         for found in everything_that(model, ROWS * far):
             assert np.isfinite(found).all()
@@ -90,7 +94,7 @@ def test_two_rows_and_fewer_rows_than_columns():
 
 
 def test_what_is_constant_is_not_shown():
-    model = WideRegressor(NET, ridge=0.01).fit(CONSTANT, TARGETS)
+    model = WideRegressor(NET, relative_ridge=0.01).fit(CONSTANT, TARGETS)
     assert not model.transform_inputs(ROWS)[:, 1].any()
     assert np.mean(model.transform_inputs(CONSTANT) ** 2) == pytest.approx(1, rel=1e-12)
 
@@ -100,7 +104,9 @@ def test_a_constant_target_is_predicted():
 
 
 def test_at_the_time_0_the_mean_is_predicted():
-    np.testing.assert_allclose(WideRegressor(NET, time=0.0).fit(ROWS, TARGETS).predict(X), TARGETS.mean(), rtol=1e-12)
+    np.testing.assert_allclose(
+        WideRegressor(NET, relative_time=0.0).fit(ROWS, TARGETS).predict(X), TARGETS.mean(), rtol=1e-12
+    )
 
 
 NAN = np.where(np.arange(4) == 2, np.nan, ROWS)
@@ -110,18 +116,21 @@ ARGUMENTS = {
         "architecture='mlpp': expected 'auto', 'mlp', 'cnn', 'resnet', or a",
     ),
     "a class of networks": (WideRegressor(dict), "architecture=<class 'dict'>: expected 'auto'"),
-    "a negative ridge": (WideRegressor(ridge=-1.0), "ridge=-1.0: expected 'auto' or a number of at least 0"),
-    "a ridge that is no number": (WideRegressor(ridge=float("nan")), "ridge=nan: expected 'auto'"),
-    "an endless ridge": (WideRegressor(ridge=float("inf")), "ridge=inf: expected 'auto' or a finite number"),
-    "a ridge of None": (WideRegressor(ridge=None), "ridge=None: expected 'auto'"),
-    "several ridges": (WideRegressor(ridge=[0.1, 1.0]), r"ridge=\[0.1, 1.0\]: expected 'auto'"),
-    "a ridge in words": (WideRegressor(ridge="some"), "ridge='some': expected 'auto'"),
-    "a true ridge": (WideRegressor(ridge=True), "ridge=True: expected 'auto'"),
-    "a negative time": (WideRegressor(time=-2.0), "time=-2.0: expected 'auto' or a number of at least 0"),
-    "both": (WideRegressor(ridge=0.1, time=3.0), "ridge=0.1 and time=3.0: give one of them"),
-    "negative noise": (WideGPRegressor(noise=-0.1), "noise=-0.1: expected 'auto'"),
-    "an unknown kernel": (WideGPRegressor(kernel="ntk"), "kernel='ntk': expected 'nngp'.*or 'ensemble'"),
-    "a kernel of lists": (WideGPRegressor(kernel=["nngp"]), r"kernel=\['nngp'\]: expected 'nngp'"),
+    "a negative ridge": (WideRegressor(relative_ridge=-1.0), "ridge=-1.0: expected 'auto' or a number of at least 0"),
+    "a ridge that is no number": (WideRegressor(relative_ridge=float("nan")), "ridge=nan: expected 'auto'"),
+    "an endless ridge": (WideRegressor(relative_ridge=float("inf")), "ridge=inf: expected 'auto' or a finite number"),
+    "a ridge of None": (WideRegressor(relative_ridge=None), "ridge=None: expected 'auto'"),
+    "several ridges": (WideRegressor(relative_ridge=[0.1, 1.0]), r"ridge=\[0.1, 1.0\]: expected 'auto'"),
+    "a ridge in words": (WideRegressor(relative_ridge="some"), "ridge='some': expected 'auto'"),
+    "a true ridge": (WideRegressor(relative_ridge=True), "ridge=True: expected 'auto'"),
+    "a negative time": (WideRegressor(relative_time=-2.0), "time=-2.0: expected 'auto' or a number of at least 0"),
+    "both": (
+        WideRegressor(relative_ridge=0.1, relative_time=3.0),
+        "ridge=0.1 and relative_time=3.0: give one",
+    ),
+    "negative noise": (WideGPRegressor(relative_noise=-0.1), "noise=-0.1: expected 'auto'"),
+    "an unknown kernel": (WideGPRegressor(which="both"), "which='both': expected 'nngp'.*or 'ensemble'"),
+    "a kernel of lists": (WideGPRegressor(which=["nngp"]), r"which=\['nngp'\]: expected 'nngp'"),
     "no rows": (WideRegressor(max_rows=0), "max_rows=0: expected None or a whole number of at least 2"),
     "part of a row": (WideRegressor(max_rows=2.5), "max_rows=2.5: expected None or a whole number"),
     "rows in words": (WideRegressor(max_rows="all"), "max_rows='all': expected None or a whole number"),
@@ -180,7 +189,7 @@ def test_bad_classes(model):
 
 
 def test_bad_questions():
-    model = WideGPRegressor(NET, noise=0.1).fit(ROWS, TARGETS)
+    model = WideGPRegressor(NET, relative_noise=0.1).fit(ROWS, TARGETS)
     for coverage in (0.0, 1.0, 90.0):
         with pytest.raises(ValueError, match=f"coverage={coverage}: expected a number above 0 and below 1"):
             model.predict_interval(ROWS, coverage)

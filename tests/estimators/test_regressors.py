@@ -36,29 +36,29 @@ def auto():
 
 
 def test_a_given_network_is_kernel_ridge_regression():
-    model = WideRegressor(NET, ridge=0.01).fit(X[TRAIN], Y[TRAIN])
+    model = WideRegressor(NET, relative_ridge=0.01).fit(X[TRAIN], Y[TRAIN])
     by_hand = Scaled(model)
     k, cross = by_hand.kernels("ntk", by_hand.unit("ntk"))
     expected = cross @ np.linalg.solve(k + 0.01 * np.eye(48), by_hand.y) * by_hand.std + by_hand.mean
     np.testing.assert_allclose(model.predict(X[TEST]), expected, rtol=1e-9)
     assert model.network_ is NET
-    assert model.choice_.ridge == 0.01
+    assert model.choice_.relative_ridge == 0.01
     assert model.choice_.tried == 1
 
 
 def test_inputs_are_scaled_by_column(auto):
-    shown = WideRegressor(NET, ridge=0.01).fit(X[TRAIN], Y[TRAIN]).transform_inputs(X[TRAIN])
+    shown = WideRegressor(NET, relative_ridge=0.01).fit(X[TRAIN], Y[TRAIN]).transform_inputs(X[TRAIN])
     np.testing.assert_allclose(shown, (X[TRAIN] - X[TRAIN].mean(0)) / X[TRAIN].std(0), atol=1e-12)
 
 
 def test_a_stopping_time_is_gradient_flow():
-    model = WideRegressor(NET, time=7.0).fit(X[TRAIN], Y[TRAIN])
+    model = WideRegressor(NET, relative_time=7.0).fit(X[TRAIN], Y[TRAIN])
     by_hand = Scaled(model)
     k, cross = by_hand.kernels("ntk", by_hand.unit("ntk"))
     flow = gradient_flow(7.0 * len(k))
     expected = tr.Regression(k, by_hand.y).predict(cross, flow)[:, 0] * by_hand.std + by_hand.mean
     np.testing.assert_allclose(model.predict(X[TEST]), expected, rtol=1e-9)
-    assert model.choice_.time == 7.0
+    assert model.choice_.relative_time == 7.0
     assert "for the time 7" in str(model.choice_)
 
 
@@ -68,7 +68,7 @@ def test_the_choice_is_the_best_of_what_was_compared(auto):
     assert choice.score == pytest.approx(error, rel=1e-9)
     assert choice.rows == choice.rows_compared == 48
     for ridge in (1e-6, 1e-3, 0.1, 10.0):
-        assert WideRegressor(NET, ridge=ridge).fit(X[TRAIN], Y[TRAIN]).choice_.score >= choice.score
+        assert WideRegressor(NET, relative_ridge=ridge).fit(X[TRAIN], Y[TRAIN]).choice_.score >= choice.score
     assert auto.score(X[TEST], Y[TEST]) > 0.5
 
 
@@ -78,8 +78,8 @@ def test_the_choice_is_printed_and_is_json(auto, capsys):
         assert part in text
     read = json.loads(json.dumps(auto.choice_.to_dict(), allow_nan=False))
     assert read["time"] is None
-    assert read["ridge"] == auto.choice_.ridge
-    WideRegressor(NET, ridge=0.01, verbose=True).fit(X[TRAIN], Y[TRAIN])
+    assert read["relative_ridge"] == auto.choice_.relative_ridge
+    WideRegressor(NET, relative_ridge=0.01, verbose=True).fit(X[TRAIN], Y[TRAIN])
     assert "given network Serial" in capsys.readouterr().out
 
 
@@ -97,7 +97,7 @@ def test_units_of_inputs_and_targets_do_not_matter(auto):
 
 
 def test_a_process_is_that_of_everwide_training():
-    model = WideGPRegressor(NET, noise=0.02).fit(X[TRAIN], Y[TRAIN])
+    model = WideGPRegressor(NET, relative_noise=0.02).fit(X[TRAIN], Y[TRAIN])
     by_hand = Scaled(model)
     unit = by_hand.unit("nngp")
     k, cross = by_hand.kernels("nngp", unit)
@@ -116,7 +116,7 @@ def test_a_process_is_that_of_everwide_training():
 
 
 def test_an_ensemble_is_that_of_everwide_training():
-    model = WideGPRegressor(NET, kernel="ensemble", noise=0.02).fit(X[TRAIN], Y[TRAIN])
+    model = WideGPRegressor(NET, which="ensemble", relative_noise=0.02).fit(X[TRAIN], Y[TRAIN])
     by_hand = Scaled(model)
     unit = by_hand.unit("ntk")
     (k, cross), (drawn, drawn_cross) = by_hand.kernels("ntk", unit), by_hand.kernels("nngp", unit)
@@ -141,7 +141,7 @@ def test_weights_are_copies_also_for_uncertainty(kernel):
     times = np.ones(48, int)
     times[:16] = 2
     rows = np.repeat(np.arange(48), times)
-    fit = lambda rows, **more: WideGPRegressor(NET, kernel=kernel, noise=0.02).fit(X[rows], Y[rows], **more)
+    fit = lambda rows, **more: WideGPRegressor(NET, which=kernel, relative_noise=0.02).fit(X[rows], Y[rows], **more)
     weighted, repeated = fit(np.arange(48), sample_weight=times), fit(rows)
     for read in (lambda model: model.predict(X[TEST], return_std=True), lambda model: model.predict_interval(X[TEST])):
         np.testing.assert_allclose(read(weighted), read(repeated), rtol=1e-6)
@@ -152,8 +152,8 @@ def test_weights_are_copies_also_for_uncertainty(kernel):
 
 def test_rows_without_weight_are_not_there():
     weights = np.where(np.arange(96) < 48, 1.0, 0.0)
-    some = WideRegressor(NET, ridge=0.01).fit(X[TRAIN], Y[TRAIN])
-    all_rows = WideRegressor(NET, ridge=0.01).fit(X, Y, sample_weight=weights)
+    some = WideRegressor(NET, relative_ridge=0.01).fit(X[TRAIN], Y[TRAIN])
+    all_rows = WideRegressor(NET, relative_ridge=0.01).fit(X, Y, sample_weight=weights)
     np.testing.assert_allclose(all_rows.predict(X[TEST]), some.predict(X[TEST]), rtol=1e-12)
 
 
@@ -163,7 +163,7 @@ def test_intervals_hold_what_they_promise(kernel):
     rng = np.random.default_rng(3)
     x = rng.normal(size=(448, 4))
     y = np.sin(2 * x[:, 0]) + 0.3 * rng.standard_t(3, 448)
-    model = WideGPRegressor(NET, kernel=kernel).fit(x[:48], y[:48])
+    model = WideGPRegressor(NET, which=kernel).fit(x[:48], y[:48])
     inside = {}
     for coverage in (0.5, 0.9):
         low, high = model.predict_interval(x[48:], coverage)

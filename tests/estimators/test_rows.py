@@ -27,18 +27,18 @@ def test_networks_are_compared_on_some_rows_and_solved_on_all(monkeypatch):
     choice = model.choice_
     assert (choice.rows, choice.rows_compared) == (48, 24)
     assert choice.tried == len(_learn.RIDGES) + len(_learn._NEIGHBOURS)
-    expected, _, std = by_hand(model, choice.ridge)
+    expected, _, std = by_hand(model, choice.relative_ridge)
     np.testing.assert_allclose(model.predict(X[TEST]), expected, rtol=1e-8)
     assert choice.score == pytest.approx(np.mean((model.leave_one_out_ - Y[TRAIN]) ** 2) / std**2, rel=1e-9)
     for move in (0.1, 10):
-        other = WideRegressor(NET, ridge=choice.ridge * move).fit(X[TRAIN], Y[TRAIN])
+        other = WideRegressor(NET, relative_ridge=choice.relative_ridge * move).fit(X[TRAIN], Y[TRAIN])
         assert other.choice_.score >= choice.score
 
 
 def test_a_stopping_time_holds_for_all_rows(monkeypatch):
-    whole = WideRegressor(NET, time=5.0).fit(X[TRAIN], Y[TRAIN])
+    whole = WideRegressor(NET, relative_time=5.0).fit(X[TRAIN], Y[TRAIN])
     monkeypatch.setattr(_learn, "_COMPARED_ROWS", 24)
-    found = WideRegressor(NET, time=5.0).fit(X[TRAIN], Y[TRAIN])
+    found = WideRegressor(NET, relative_time=5.0).fit(X[TRAIN], Y[TRAIN])
     np.testing.assert_allclose(found.predict(X[TEST]), whole.predict(X[TEST]), rtol=1e-9)
     np.testing.assert_allclose(found.leave_one_out_, whole.leave_one_out_, rtol=1e-7)
 
@@ -47,7 +47,7 @@ def test_a_stopping_time_holds_for_all_rows(monkeypatch):
 def test_large_kernels_are_read_in_float32_where_the_ridge_covers_it(monkeypatch, ridge, dtype):
     monkeypatch.setattr(_learn, "_COMPARED_ROWS", 24)
     monkeypatch.setattr(_learn, "_SMALL", 30)
-    model = WideRegressor(NET, ridge=ridge).fit(X[TRAIN], Y[TRAIN])
+    model = WideRegressor(NET, relative_ridge=ridge).fit(X[TRAIN], Y[TRAIN])
     assert model._learned.dtype is dtype
     expected, _, std = by_hand(model, ridge)
     np.testing.assert_allclose(model.predict(X[TEST]), expected, atol=1e-4 * std, rtol=0)
@@ -58,12 +58,12 @@ def test_early_stopping_is_tried_where_there_are_many_rows(monkeypatch):
     monkeypatch.setattr(_learn, "_MANY", 40)
     many = WideRegressor(NET).fit(X[TRAIN], Y[TRAIN]).choice_
     assert many.tried > few.tried == len(_learn.RIDGES)
-    assert WideRegressor(NET, time=np.inf).fit(X[TRAIN], Y[TRAIN]).choice_.tried == few.tried
+    assert WideRegressor(NET, relative_time=np.inf).fit(X[TRAIN], Y[TRAIN]).choice_.tried == few.tried
 
 
 def test_a_random_part_of_the_rows_has_every_class():
     labels = np.where(np.arange(96) < 4, "rare", np.where(np.arange(96) < 32, "some", "most"))
-    model = WideClassifier(NET, ridge=0.1, max_rows=24, random_state=0).fit(X, labels)
+    model = WideClassifier(NET, relative_ridge=0.1, max_rows=24, random_state=0).fit(X, labels)
     kept = np.flatnonzero((model.transform_inputs(X)[:, None] == model._learned.task.x).all(-1).any(1))
     assert len(kept) == 24
     assert {name: int(np.sum(labels[kept] == name)) for name in ("rare", "some", "most")} == {
@@ -71,12 +71,14 @@ def test_a_random_part_of_the_rows_has_every_class():
         "some": 7,
         "most": 16,
     }
-    three = WideClassifier(NET, ridge=0.1, max_rows=3, random_state=0).fit(X, labels)
+    three = WideClassifier(NET, relative_ridge=0.1, max_rows=3, random_state=0).fit(X, labels)
     assert list(three.classes_) == ["most", "rare", "some"]
 
 
 def test_a_random_part_of_the_rows_is_chosen_by_the_seed():
-    read = lambda seed: WideRegressor(NET, ridge=0.1, max_rows=24, random_state=seed).fit(X, Y).predict(X[TEST])
+    read = lambda seed: (
+        WideRegressor(NET, relative_ridge=0.1, max_rows=24, random_state=seed).fit(X, Y).predict(X[TEST])
+    )
     np.testing.assert_array_equal(read(1), read(1))
     assert not np.allclose(read(1), read(2))
 
@@ -86,7 +88,7 @@ def test_too_many_rows_are_refused_with_the_way_out(monkeypatch):
     for make in (WideRegressor(NET), WideGPRegressor(NET), WideRegressor(NET, max_rows=60)):
         with pytest.raises(ValueError, match=r"rows: exact training takes up to 40. Pass max_rows=40"):
             make.fit(X, Y)
-    assert WideRegressor(NET, ridge=0.1, max_rows=40).fit(X, Y).choice_.rows == 40
+    assert WideRegressor(NET, relative_ridge=0.1, max_rows=40).fit(X, Y).choice_.rows == 40
 
 
 def test_memory_is_estimated_first(monkeypatch):
@@ -97,10 +99,10 @@ def test_memory_is_estimated_first(monkeypatch):
 
 @pytest.mark.parametrize("ridge", [0.03, "auto"])
 def test_rows_that_come_later_are_learned_as_if_they_had_been_there(ridge):
-    model = WideRegressor(NET, ridge=ridge).partial_fit(X[FIRST], Y[FIRST])
+    model = WideRegressor(NET, relative_ridge=ridge).partial_fit(X[FIRST], Y[FIRST])
     before = model.predict(X[TEST])
     model.partial_fit(X[LATER], Y[LATER])
-    expected, _, _ = by_hand(model, model.choice_.ridge, first=FIRST)
+    expected, _, _ = by_hand(model, model.choice_.relative_ridge, first=FIRST)
     np.testing.assert_allclose(model.predict(X[TEST]), expected, rtol=1e-7)
     assert not np.allclose(before, expected)
     assert model.choice_.rows == 48
@@ -108,7 +110,7 @@ def test_rows_that_come_later_are_learned_as_if_they_had_been_there(ridge):
 
 
 def test_a_process_is_conditioned_on_rows_that_come_later():
-    model = WideGPRegressor(NET, noise=0.05).partial_fit(X[FIRST], Y[FIRST])
+    model = WideGPRegressor(NET, relative_noise=0.05).partial_fit(X[FIRST], Y[FIRST])
     for rows in (slice(32, 40), slice(40, 48)):
         model.partial_fit(X[rows], Y[rows])
     expected, unit, _ = by_hand(model, 0.05, "nngp", first=FIRST)
@@ -140,7 +142,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("rows", "message"), REFUSED.values(), ids=REFUSED)
 def test_rows_that_do_not_fit_are_refused_and_leave_no_trace(rows, message):
-    model = WideGPClassifier(NET, noise=0.1, max_rows=60).partial_fit(X[FIRST], LABELS[FIRST])
+    model = WideGPClassifier(NET, relative_noise=0.1, max_rows=60).partial_fit(X[FIRST], LABELS[FIRST])
     with pytest.raises(ValueError, match=message):
         model.partial_fit(*rows)
     model.partial_fit(X[LATER], LABELS[LATER])
@@ -148,12 +150,12 @@ def test_rows_that_do_not_fit_are_refused_and_leave_no_trace(rows, message):
 
 
 def test_growth_is_refused_where_it_would_change_what_was_learned():
-    stopped = WideRegressor(NET, time=3.0).fit(X[FIRST], Y[FIRST])
-    with pytest.raises(ValueError, match=r"stops at the time 3(.|\n)*time=float\('inf'\)"):
+    stopped = WideRegressor(NET, relative_time=3.0).fit(X[FIRST], Y[FIRST])
+    with pytest.raises(ValueError, match=r"stops at the time 3(.|\n)*relative_time=float\('inf'\)"):
         stopped.partial_fit(X[LATER], Y[LATER])
     with pytest.raises(ValueError, match=r"class_weight='balanced' changes with new rows. Pass a dict"):
         WideClassifier(NET, class_weight="balanced").partial_fit(X[FIRST], LABELS[FIRST])
     with pytest.raises(ValueError, match="y has 2 outputs, expected 1"):
-        WideRegressor(NET, ridge=0.1).fit(X[FIRST], Y[FIRST]).partial_fit(X[:2], np.ones((2, 2)))
+        WideRegressor(NET, relative_ridge=0.1).fit(X[FIRST], Y[FIRST]).partial_fit(X[:2], np.ones((2, 2)))
     with pytest.raises(ValueError, match="'right', which is not among"):
         WideClassifier(NET).partial_fit(X[FIRST], LABELS[FIRST], classes=["left", "middle"])

@@ -26,12 +26,12 @@ BRIGHT = IMAGES.mean((1, 2, 3))
 
 @pytest.fixture(scope="module")
 def model():
-    return WideRegressor(NET, ridge=0.01).fit(X[TRAIN], Y[TRAIN])
+    return WideRegressor(NET, relative_ridge=0.01).fit(X[TRAIN], Y[TRAIN])
 
 
 def test_tables_of_pandas(model):
     table, target = pd.DataFrame(X, columns=COLUMNS), pd.Series(Y, name="value")
-    found = WideRegressor(NET, ridge=0.01).fit(table[TRAIN], target[TRAIN])
+    found = WideRegressor(NET, relative_ridge=0.01).fit(table[TRAIN], target[TRAIN])
     np.testing.assert_array_equal(found.feature_names_in_, COLUMNS)
     assert found.n_features_in_ == 4
     np.testing.assert_array_equal(found.predict(table[TEST]), model.predict(X[TEST]))
@@ -42,7 +42,7 @@ def test_tables_of_pandas(model):
 
 
 def test_in_a_pipeline(model):
-    found = make_pipeline(StandardScaler(), WideRegressor(NET, ridge=0.01)).fit(X[TRAIN], Y[TRAIN])
+    found = make_pipeline(StandardScaler(), WideRegressor(NET, relative_ridge=0.01)).fit(X[TRAIN], Y[TRAIN])
     np.testing.assert_allclose(found.predict(X[TEST]), model.predict(X[TEST]), rtol=1e-9)
 
 
@@ -51,7 +51,7 @@ def test_in_a_grid_search_over_networks_and_ridges():
     search = GridSearchCV(WideRegressor(), grid, cv=HALVES).fit(X[TRAIN], Y[TRAIN])
     assert search.best_params_["ridge"] == 1e-3
     assert len(search.cv_results_["mean_test_score"]) == 4
-    by_hand = WideRegressor(search.best_params_["architecture"], ridge=1e-3)
+    by_hand = WideRegressor(search.best_params_["architecture"], relative_ridge=1e-3)
     assert search.best_score_ == pytest.approx(cross_val_score(by_hand, X[TRAIN], Y[TRAIN], cv=HALVES).mean(), rel=1e-9)
 
 
@@ -66,13 +66,13 @@ def test_a_clone_knows_nothing_and_a_pickle_everything(model):
     assert not copy.__sklearn_is_fitted__()
     read = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(read.predict(X[TEST]), model.predict(X[TEST]))
-    process = WideGPRegressor(NET, noise=0.1).fit(X[TRAIN], Y[TRAIN])
+    process = WideGPRegressor(NET, relative_noise=0.1).fit(X[TRAIN], Y[TRAIN])
     read = pickle.loads(pickle.dumps(process))
     np.testing.assert_array_equal(read.predict_interval(X[TEST]), process.predict_interval(X[TEST]))
 
 
 def test_arguments_that_are_set_later_wait_for_the_next_fit(model):
-    changed = clone(model).fit(X[TRAIN], Y[TRAIN]).set_params(architecture="auto", ridge=5.0)
+    changed = clone(model).fit(X[TRAIN], Y[TRAIN]).set_params(architecture="auto", relative_ridge=5.0)
     np.testing.assert_array_equal(changed.predict(X[TEST]), model.predict(X[TEST]))
 
 
@@ -85,8 +85,10 @@ def test_inputs_are_not_touched():
 
 @pytest.mark.parametrize("architecture", [CONVOLUTION, pytest.param("cnn", marks=pytest.mark.slow)], ids=["own", "cnn"])
 def test_images_and_flat_rows_that_are_images(architecture):
-    images = WideRegressor(architecture, ridge=0.1).fit(IMAGES[:16], BRIGHT[:16])
-    flat = WideRegressor(architecture, ridge=0.1, input_shape=(3, 3, 1)).fit(IMAGES[:16].reshape(16, -1), BRIGHT[:16])
+    images = WideRegressor(architecture, relative_ridge=0.1).fit(IMAGES[:16], BRIGHT[:16])
+    flat = WideRegressor(architecture, relative_ridge=0.1, input_shape=(3, 3, 1)).fit(
+        IMAGES[:16].reshape(16, -1), BRIGHT[:16]
+    )
     assert images.transform_inputs(IMAGES).shape == (24, 3, 3, 1)
     found = images.predict(IMAGES[16:])
     np.testing.assert_array_equal(flat.predict(IMAGES[16:].reshape(8, -1)), found)
@@ -106,6 +108,6 @@ def test_networks_for_images_are_chosen():
 
 
 def test_networks_by_name():
-    assert isinstance(WideRegressor("mlp", ridge=0.1).fit(X[:8], Y[:8]).network_, ew.Serial)
+    assert isinstance(WideRegressor("mlp", relative_ridge=0.1).fit(X[:8], Y[:8]).network_, ew.Serial)
     with pytest.raises(ValueError, match=r"reads images(.|\n)*input_shape="):
         WideRegressor("cnn").fit(X[:8], Y[:8])

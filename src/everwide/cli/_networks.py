@@ -6,12 +6,12 @@ import numpy as np
 import typer
 
 from .. import activations
+from .._presets import PRESETS, preset, shape_read
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
 from ..tables import Table
 from ._files import load_network, usage
 
-PRESETS = ("mlp", "cnn", "resnet")  # a test compares them with those of `everwide.estimators`
 # Those that need no arguments; a test compares them with `everwide.activations`.
 # fmt: off
 ACTIVATIONS = (
@@ -24,8 +24,6 @@ ACTIVATIONS = (
 def network(target: str, shape: tuple[int, ...]) -> AbstractLayer:
     """A preset for examples of that shape, or a network in a file."""
     if target in PRESETS:
-        from ..estimators import preset
-
         return preset(target, shape)
     if ":" not in target and not target.endswith(".py"):
         near = difflib.get_close_matches(target, PRESETS, n=1)
@@ -38,8 +36,6 @@ def network(target: str, shape: tuple[int, ...]) -> AbstractLayer:
 
 def network_and_rows(target: str, table: Table) -> tuple[AbstractLayer, np.ndarray]:
     """The network, and the examples in the shape that it reads: flat rows become images where they must."""
-    from ..estimators._presets import shape_read
-
     flat = tuple(table.x.shape[1:])
     shape = flat if target == "mlp" else tuple(table.shape)
     net = network(target, shape)

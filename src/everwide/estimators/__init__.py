@@ -1,8 +1,7 @@
 """Estimators with scikit-learn's contract: infinitely wide networks that need no tuning."""
 
-from ._choice import Choice as Choice
-from ._classifier import WideClassifier as WideClassifier
-from ._gp_classifier import WideGPClassifier as WideGPClassifier
-from ._gp_regressor import WideGPRegressor as WideGPRegressor
-from ._presets import preset as preset
-from ._regressor import WideRegressor as WideRegressor
+from .._presets import preset as preset
+from ._classifiers import WideClassifier as WideClassifier
+from ._classifiers import WideGPClassifier as WideGPClassifier
+from ._regressors import WideGPRegressor as WideGPRegressor
+from ._regressors import WideRegressor as WideRegressor

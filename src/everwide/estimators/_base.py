@@ -13,14 +13,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from .._checks import InputError
+from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
-from ._choice import Choice
-from ._learn import Goal, Learned, Task, learn, show
-from ._presets import PRESETS, preset
-from ._ranks import TwoViews
-from ._reader import batches
-from ._scaling import InputScaling
-from ._solution import Decomposed, Factored
+from ._candidates import batches
+from ._learn import Choice, Goal, Learned, Task, learn, show, solved
+from ._scaling import InputScaling, TwoViews
 
 _MOST_ROWS = 20_000
 _FARTHEST = 1e17  # squares of scaled inputs stay finite, in float32 too
@@ -80,9 +78,9 @@ class AbstractWide(BaseEstimator, abc.ABC):
         if shape is None:
             return x
         if not isinstance(shape, tuple | list) or not all(isinstance(n, numbers.Integral) and n > 0 for n in shape):
-            raise ValueError(f"input_shape={shape!r}: expected None or the shape of one example, such as (8, 8, 1).")
+            raise InputError(f"input_shape={shape!r}: expected None or the shape of one example, such as (8, 8, 1).")
         if math.prod(shape) != numbers_in_row:
-            raise ValueError(
+            raise InputError(
                 f"input_shape={tuple(shape)} has {math.prod(shape)} numbers, and a row of X {x.shape[1:]}: "
                 f"{numbers_in_row}. They must agree."
             )
@@ -91,11 +89,11 @@ class AbstractWide(BaseEstimator, abc.ABC):
     def _shown(self, x: Float[np.ndarray, "n *shape"]) -> Float[np.ndarray, "n *shown"]:
         expected = self._shape
         if x.shape[1:] != expected:
-            raise ValueError(f"A row of X has the shape {x.shape[1:]}, expected {expected}, as in the training rows.")
+            raise InputError(f"A row of X has the shape {x.shape[1:]}, expected {expected}, as in the training rows.")
         shown = show(self._scaling(x), self._given)
         size = np.abs(shown).reshape(len(shown), -1).max(1)
         if not (size < _FARTHEST).all():
-            raise ValueError(
+            raise InputError(
                 f"Row {int(np.argmax(~(size < _FARTHEST)))} of X is more than {_FARTHEST:.0e} standard deviations of "
                 "the training rows away from them: nothing is known there. Is it in the same units?"
             )
@@ -110,7 +108,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
             return preset(given, self._shape)
         if isinstance(given, str) and given == "auto":
             return None
-        raise ValueError(
+        raise InputError(
             f"architecture={given!r}: expected 'auto', {', '.join(map(repr, PRESETS))}, or a network such as "
             "everwide.Serial(everwide.Dense(w_std=2**0.5), everwide.Relu(), everwide.Dense(1))."
         )
@@ -121,7 +119,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
     def _weights(self, sample_weight: Any, X: np.ndarray) -> Float[np.ndarray, " n"]:
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
         if (weights < 0).any() or not weights.any():
-            raise ValueError("sample_weight: expected weights of at least 0, and some above it.")
+            raise InputError("sample_weight: expected weights of at least 0, and some above it.")
         return weights
 
     def _kept(self, weights: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
@@ -129,7 +127,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         kept, most = np.flatnonzero(weights), self._most()
         rows = len(kept) if most is None else min(most, len(kept))
         if rows > _MOST_ROWS:
-            raise ValueError(
+            raise InputError(
                 f"{rows} rows: exact training takes up to {_MOST_ROWS}. Pass max_rows={_MOST_ROWS} to learn from a "
                 "random part of them; approximate training on all rows is planned for a later version."
             )
@@ -144,7 +142,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         if most is None:
             return None
         if isinstance(most, bool) or not isinstance(most, numbers.Integral) or most < 2:
-            raise ValueError(f"max_rows={most!r}: expected None or a whole number of at least 2.")
+            raise InputError(f"max_rows={most!r}: expected None or a whole number of at least 2.")
         return int(most)
 
     def _learn(self, rows: Task, goal: Goal) -> Learned:
@@ -159,27 +157,27 @@ class AbstractWide(BaseEstimator, abc.ABC):
 
     def _accept(self, learned: Learned) -> None:
         self._learned = learned
-        self.dual_coef_ = learned.solution.coefficients()
+        self.dual_coef_ = learned.solution.coefficients / learned.scale
 
     def _grown(self, rows: Task) -> Learned:
         """With new rows, for the same network and ridge: only what is new is computed."""
         learned, old, most = self._learned, self._learned.solution, min(self._most() or _MOST_ROWS, _MOST_ROWS)
-        if np.isfinite(learned.choice.time):
-            raise ValueError(
-                f"partial_fit: training that stops at the time {learned.choice.time:.3g} starts anew with new rows. "
-                "Set time=float('inf'), or call fit with all rows."
+        if np.isfinite(learned.choice.relative_time):
+            raise InputError(
+                f"partial_fit: training that stops at the time {learned.choice.relative_time:.3g} starts anew with new "
+                "rows. Set relative_time=float('inf'), or call fit with all rows."
             )
-        reader, task, dtype = learned.reader, learned.task, learned.dtype
+        reader, task, dtype, scale = learned.reader, learned.task, learned.dtype, learned.scale
         if len(rows.x) + len(task.x) > most:
-            raise ValueError(
+            raise InputError(
                 f"partial_fit: {len(rows.x)} new rows and {len(task.x)} old ones are more than {most}, the most that "
                 f"is learned from. {'Raise max_rows.' if self.max_rows else 'Call fit with max_rows.'}"
             )
-        if isinstance(old, Decomposed):
-            old = Factored.of(reader.among(task.x, dtype), task.y, task.weights, task.copies, old.ridge)
-        assert isinstance(old, Factored)
+        if not hasattr(old, "extended"):
+            old, _ = solved(reader.among(task.x, dtype), task, scale, ridge=old.ridge)
         new = rows._replace(x=self._shown(rows.x))
-        solution = old.extended(reader.cross(new.x, task.x, dtype), reader.among(new.x, dtype), *new[1:])
+        cross, among = reader.cross(new.x, task.x, dtype) / scale, reader.among(new.x, dtype) / scale
+        solution = old.extended(cross, among, *new[1:])
         whole = Task(*(np.concatenate(parts) for parts in zip(task, new, strict=True)))
         choice = replace(learned.choice, rows=len(whole.x), jitter=solution.jitter)
         return replace(learned, task=whole, solution=solution, choice=choice)
@@ -189,9 +187,12 @@ class AbstractWide(BaseEstimator, abc.ABC):
     def _outputs(self, X: Any) -> Float[np.ndarray, "n k"]:
         """In scaled units."""
         x, learned = self.transform_inputs(X), self._learned
-        cross = lambda rows: learned.reader.cross(x[rows], learned.task.x, learned.dtype)
-        parts = [cross(rows) @ self.dual_coef_ for rows in batches(len(x), len(learned.task.x))]
-        return np.concatenate(parts)
+        return np.concatenate(
+            [
+                learned.reader.cross(x[rows], learned.task.x, learned.dtype) @ self.dual_coef_
+                for rows in batches(len(x), len(learned.task.x))
+            ]
+        )
 
 
 def _spread(order: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
@@ -210,21 +211,23 @@ def number_or_auto(value: Any, name: str) -> float | None:
     if isinstance(value, str) and value == "auto":
         return None
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) >= 0:
-        raise ValueError(f"{name}={value!r}: expected 'auto' or a number of at least 0.")
+        raise InputError(f"{name}={value!r}: expected 'auto' or a number of at least 0.")
     return float(value)
 
 
 def ridge_or_auto(value: Any, name: str) -> float | None:
     """A finite number, or None for 'auto'."""
-    found = number_or_auto(value, name)
-    if found is not None and np.isinf(found):
-        raise ValueError(f"{name}={value!r}: expected 'auto' or a finite number of at least 0.")
-    return found
+    number = number_or_auto(value, name)
+    if number is not None and np.isinf(number):
+        raise InputError(f"{name}={value!r}: expected 'auto' or a finite number of at least 0.")
+    return number
 
 
 def ridge_and_time(ridge: Any, time: Any, grows: bool) -> tuple[float | None, float | None]:
     """What the user has fixed, of the two ways not to learn noise; with rows that come later, training never stops."""
-    chosen, until = ridge_or_auto(ridge, "ridge"), number_or_auto(time, "time")
+    chosen, until = ridge_or_auto(ridge, "relative_ridge"), number_or_auto(time, "relative_time")
     if chosen and until is not None and np.isfinite(until):
-        raise ValueError(f"ridge={ridge!r} and time={time!r}: give one of them, and leave the other at 'auto'.")
+        raise InputError(
+            f"relative_ridge={ridge!r} and relative_time={time!r}: give one of them, and leave the other at 'auto'."
+        )
     return chosen, np.inf if until is None and (grows or chosen is not None) else until

@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from .._checks import InputError
+from ._candidates import KernelReader, batches
 from ._learn import Learned, Task
-from ._modes import with_other_copies
-from ._reader import KernelReader, batches
-from ._solution import AbstractSolution
-
-KERNELS = ("nngp", "ensemble")
 
 
-def log_density(solution: AbstractSolution, task: Task) -> Float[np.ndarray, " n"]:
+def log_density(solution: Any, task: Task) -> Float[np.ndarray, " n"]:
     """Minus the logarithm of the density of each target, given all others, in a Gaussian process of fitted amplitude.
 
     Rasmussen and Williams 2006, section 5.4.2. Up to constants.
@@ -46,12 +43,13 @@ class Posterior(AbstractUncertainty):
         return learned.solution.left_out_variance()
 
     def at(self, learned: Learned, x: np.ndarray) -> Float[np.ndarray, " n"]:
-        reader, solution, scale = learned.reader, learned.solution, learned.solution.scale
-        explained = []
-        for rows in batches(len(x), len(learned.task.x)):
-            cross = reader.cross(x[rows], learned.task.x, learned.dtype) / scale
-            explained.append(np.sum(cross.T * solution.solve(cross.T), axis=0))
-        return np.maximum(_diagonals(reader, x) / scale - np.concatenate(explained), 0.0)
+        reader, scale, seen, own = learned.reader, learned.scale, learned.task.x, _diagonals(learned.reader, x)
+        return np.concatenate(
+            [
+                learned.solution.variance(reader.cross(x[rows], seen, learned.dtype) / scale, own[rows] / scale)
+                for rows in batches(len(x), len(seen))
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -65,43 +63,43 @@ class Disagreement(AbstractUncertainty):
     def of(cls, learned: Learned) -> "Disagreement":
         """Of a network that was trained with its tangent kernel."""
         drawn = KernelReader(learned.reader.network, "nngp", learned.reader.rounds)
-        return cls(drawn, drawn.among(learned.task.x, learned.dtype) / learned.solution.scale)
+        return cls(drawn, drawn.among(learned.task.x, learned.dtype) / learned.scale)
 
     def left_out(self, learned: Learned) -> Float[np.ndarray, " n"]:
-        """Training moves outputs at a row by what the others' residuals say: the rest of the random start stays."""
-        solution, precision, weights = learned.solution, learned.solution.precision(), learned.task.weights
-        solved = solution.solve(self.among)
-        without = np.maximum(np.diagonal(solution.solve(solved.T)) / precision**2, 0.0)
-        one, left = np.ones((len(weights), 1)), solution.ridge / weights * precision
-        share = with_other_copies(one, np.zeros_like(one), left, learned.task.copies)[:, 0]
-        return share**2 * without
+        return learned.solution.ensemble_left_out_variance(self.among)
 
     def at(self, learned: Learned, x: np.ndarray) -> Float[np.ndarray, " n"]:
-        solution, scale, seen = learned.solution, learned.solution.scale, learned.task.x
-        found = []
+        scale, seen, own = learned.scale, learned.task.x, _diagonals(self.drawn, x)
+        parts = []
         for rows in batches(len(x), len(seen)):
-            moved = solution.solve(learned.reader.cross(x[rows], seen, learned.dtype).T / scale)
-            start = self.drawn.cross(x[rows], seen, learned.dtype) / scale
-            found.append(np.sum(moved * (self.among @ moved), axis=0) - 2 * np.sum(start.T * moved, axis=0))
-        return np.maximum(_diagonals(self.drawn, x) / scale + np.concatenate(found), 0.0)
+            cross, start = (
+                reader.cross(x[rows], seen, learned.dtype) / scale for reader in (learned.reader, self.drawn)
+            )
+            parts.append(learned.solution.ensemble_variance(cross, self.among, start, own[rows] / scale))
+        return np.concatenate(parts)
 
 
 def _diagonals(reader: KernelReader, x: np.ndarray) -> Float[np.ndarray, " n"]:
     return np.concatenate([reader.diagonal(x[rows]) for rows in batches(len(x), 1)])
 
 
-def uncertainty_of(kernel: str, learned: Learned) -> AbstractUncertainty:
+def uncertainty_of(which: str, learned: Learned) -> AbstractUncertainty:
     """By the name of the kernel."""
-    return Posterior() if kernel == "nngp" else Disagreement.of(learned)
+    return Disagreement.of(learned) if which == "ensemble" else Posterior()
 
 
-def noise_of(kernel: str, learned: Learned) -> Float[np.ndarray, " n"] | None:
+def noise_of(which: str, learned: Learned) -> Float[np.ndarray, " n"] | None:
     """The variance of each target around the function, where the kernel's ridge is one."""
-    return learned.choice.ridge * learned.task.copies / learned.task.weights if kernel == "nngp" else None
+    if which == "ensemble":
+        return None
+    return learned.choice.relative_ridge * learned.task.copies / learned.task.weights
 
 
-def checked_kernel_name(kernel: Any) -> str:
-    """One of `KERNELS`."""
-    if kernel not in KERNELS:
-        raise ValueError(f"kernel={kernel!r}: expected 'nngp' (a Bayesian network) or 'ensemble' (trained networks).")
-    return kernel
+def checked_which(which: Any) -> str:
+    """Whose uncertainty: of a Gaussian process with one of two kernels, or of an ensemble."""
+    if which not in ("nngp", "ntk", "ensemble"):
+        raise InputError(
+            f"which={which!r}: expected 'nngp' (a Bayesian network), 'ntk' (the process of the tangent kernel) or "
+            "'ensemble' (trained networks)."
+        )
+    return which

@@ -1,19 +1,26 @@
 """Choose a network, its ridge and its stopping time on training rows alone, and solve for it."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from .._engine import require
 from ..layers import AbstractLayer
-from ._candidates import Candidate, Kernels, dense_candidates, given_candidate, image_candidates
-from ._choice import Choice
-from ._modes import Modes, decompose
-from ._reader import Field, KernelReader, padded
-from ._solution import AbstractSolution, Decomposed, Factored
+from ..spectral import solve
+from ._candidates import (
+    Candidate,
+    KernelReader,
+    Kernels,
+    Which,
+    dense_candidates,
+    given_candidate,
+    image_candidates,
+    padded,
+)
 
 RIDGES = 10.0 ** np.arange(-9, 1.01, 0.5)
 _COMPARED_ROWS, _COMPARED_IMAGES = 1000, 500  # on which networks are compared
@@ -24,6 +31,43 @@ _SAFE_IN_FLOAT32 = 1e-3  # ridges that cover the rounding of float32 kernels
 _SMALL = 2000  # rows up to which kernels are computed in float64
 # For each pair of rows: a kernel, its copy, its factor and the inverse of that; or what LAPACK decomposes it in.
 _BYTES, _BYTES_STOPPED = 28, 48
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The network and its training that an estimator has chosen on its training rows: `choice_`, after `fit`."""
+
+    description: str  # of the network
+    depth: int | None  # hidden layers; None for a network that was given
+    activation: str | None
+    frozen: int | None  # hidden layers that are not trained
+    which: str  # kernel is solved for: "ntk" or "nngp"
+    relative_ridge: float  # in units of the mean of the kernel's diagonal
+    relative_time: float  # of gradient flow, in units of its inverse
+    score: float  # the smaller, the better: what was minimized
+    scored_by: str
+    jitter: float  # what had to be added to the diagonal, in units of its mean
+    tried: int  # combinations that were compared
+    rows: int  # that are learned from
+    rows_compared: int  # on which networks were compared
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: an endless time is null."""
+        return asdict(self) | {"relative_time": None if math.isinf(self.relative_time) else self.relative_time}
+
+    def __str__(self) -> str:
+        time = self.relative_time
+        until = "to the end" if math.isinf(time) else f"for the time {time:.3g}"
+        frozen = f", the first {self.frozen} of them frozen" if self.frozen and self.frozen != self.depth else ""
+        frozen = ", only the last layer trained" if self.frozen and self.frozen == self.depth else frozen
+        lines = [
+            f"{self.description}{frozen}",
+            f"{self.which} kernel, ridge {self.relative_ridge:.2g}, trained {until}, on {self.rows} rows",
+            f"{self.scored_by} {self.score:.4g}: the smallest of {self.tried}, compared on {self.rows_compared} rows",
+        ]
+        if self.jitter:
+            lines.append(f"jitter {self.jitter:.2g} was added to the diagonal")
+        return "\n".join(lines)
 
 
 class Task(NamedTuple):
@@ -41,29 +85,43 @@ class Task(NamedTuple):
 class Goal(NamedTuple):
     """What the user has fixed, `None` is to be chosen; and `score`: for each row, the smaller the better."""
 
-    field: Field
-    ridge: float | None
+    which: Which
+    ridge: float | None  # relative, as is the time
     time: float | None
-    score: Callable[[AbstractSolution, Task], Float[np.ndarray, " n"]]
+    score: Callable[[Any, Task], Float[np.ndarray, " n"]]
     scored_by: str
+
+    def mean(self, solution: Any, task: Task) -> float:
+        """The score of all rows."""
+        return float(np.average(self.score(solution, task), weights=task.weights))
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A network that has learned a task."""
+    """A network that has learned a task: a solution of `everwide.spectral.solve` in units of `scale`."""
 
     reader: KernelReader
     task: Task
-    solution: AbstractSolution
+    solution: Any
+    scale: float  # the mean of the kernel's diagonal
     choice: Choice
     dtype: type
 
 
 class _Scored(NamedTuple):
     candidate: Candidate
-    solution: Decomposed
+    solution: Any
+    scale: float
     losses: Float[np.ndarray, " n"]
     mean: float
+
+
+def solved(kernel: np.ndarray, task: Task, scale: float | None = None, **how: Any) -> tuple[Any, float]:
+    """A solution in units of the kernel's mean diagonal, and that; the kernel is used up."""
+    unit = float(np.average(np.diagonal(kernel), weights=task.weights)) if scale is None else scale
+    unit = unit if unit > 0 else 1.0
+    kernel /= unit
+    return solve(kernel, task.y, weights=task.weights, copies=task.copies, overwrite=True, **how), unit
 
 
 def show(x: np.ndarray, network: AbstractLayer | None) -> np.ndarray:
@@ -71,7 +129,7 @@ def show(x: np.ndarray, network: AbstractLayer | None) -> np.ndarray:
     return padded(x) if network is None and x.ndim == 2 else x
 
 
-def squared_error(solution: AbstractSolution, task: Task) -> Float[np.ndarray, " n"]:
+def squared_error(solution: Any, task: Task) -> Float[np.ndarray, " n"]:
     """Of every row, predicted from all others."""
     return np.sum((task.y - solution.left_out()) ** 2, axis=1)
 
@@ -89,18 +147,30 @@ def learn(task: Task, network: AbstractLayer | None, goal: Goal, seed: int) -> L
     task = task._replace(x=show(task.x, network))
     rows = _compared_rows(task, seed)
     some = Task(*(part[rows] for part in task))
-    best, tried = _best(_kernels(some.x, network, goal.field), some, goal)
+    best, tried = _best(_kernels(some.x, network, goal.which), some, goal)
     if goal.time is None and len(rows) == n and task.copies.sum() >= _MANY:
         best, more = _stopped(best, some, goal)
         tried += more
-    reader = KernelReader(best.candidate.network, best.candidate.field, rounds=task.x.ndim == 2)
+    reader = KernelReader(best.candidate.network, best.candidate.which, rounds=task.x.ndim == 2)
     exact = best.solution.ridge < _SAFE_IN_FLOAT32 or n <= (_SMALL if task.x.ndim == 2 else _COMPARED_IMAGES)
     dtype = np.float64 if exact else np.float32
-    solution, score = best.solution, best.mean
+    solution, scale, score = best.solution, best.scale, best.mean
     if len(rows) < n:
-        solution, score, more = _on_all(reader, task, best.solution, goal, dtype)
+        solution, scale, score, more = _on_all(reader, task, best.solution, goal, dtype)
         tried += more
-    return Learned(reader, task, solution, _choice(best.candidate, solution, score, tried, n, len(rows), goal), dtype)
+    choice = Choice(
+        *best.candidate[2:6],
+        which=best.candidate.which,
+        relative_ridge=float(solution.ridge),
+        relative_time=float(getattr(solution, "time", np.inf)),
+        score=score,
+        scored_by=goal.scored_by,
+        jitter=float(solution.jitter),
+        tried=tried,
+        rows=n,
+        rows_compared=len(rows),
+    )
+    return Learned(reader, task, solution, scale, choice, dtype)
 
 
 def _compared_rows(task: Task, seed: int) -> np.ndarray:
@@ -109,13 +179,13 @@ def _compared_rows(task: Task, seed: int) -> np.ndarray:
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).permutation(n)[:most])
 
 
-def _kernels(x: np.ndarray, network: AbstractLayer | None, field: Field) -> Kernels:
+def _kernels(x: np.ndarray, network: AbstractLayer | None, which: Which) -> Kernels:
     if network is not None:
-        return given_candidate(network, x, field)
+        return given_candidate(network, x, which)
     if x.ndim == 4:
-        return image_candidates(x, field)
+        return image_candidates(x, which)
     if x.ndim == 2:
-        return dense_candidates(x, field)
+        return dense_candidates(x, which)
     raise ValueError(
         f"architecture='auto' knows rows (n, features) and images (n, height, width, channels), not {x.shape}. "
         "Pass a network that reads such inputs."
@@ -129,26 +199,27 @@ def _best(kernels: Kernels, task: Task, goal: Goal) -> tuple[_Scored, int]:
     for candidate, kernel in kernels:
         if candidate.family and task.copies.sum() < _MANY:
             break
-        modes = decompose(kernel, task.y, task.weights, task.copies)
-        found = [_scored(candidate, solution, task, goal) for solution in _solutions(modes, goal)]
-        tried += len(found)
-        for scored in found:
+        base, scale = solved(kernel, task, solver="eigen")
+        solutions = [base.at(*point) for point in _points(goal)]
+        tried += len(solutions)
+        for solution in solutions:
+            scored = _scored(candidate, solution, scale, task, goal)
             if best is None or _better(scored, best, task.weights):
                 best = scored
     assert best is not None
     return best, tried
 
 
-def _solutions(modes: Modes, goal: Goal) -> list[Decomposed]:
+def _points(goal: Goal) -> list[tuple[float, float]]:
+    """Ridges and times to compare."""
     if goal.time is not None and np.isfinite(goal.time):
-        return [Decomposed(modes, 0.0, goal.time)]
-    ridges = RIDGES if goal.ridge is None else [goal.ridge]
-    return [Decomposed(modes, float(ridge)) for ridge in ridges]
+        return [(0.0, goal.time)]
+    return [(float(ridge), np.inf) for ridge in (RIDGES if goal.ridge is None else [goal.ridge])]
 
 
-def _scored(candidate: Candidate, solution: Decomposed, task: Task, goal: Goal) -> _Scored:
+def _scored(candidate: Candidate, solution: Any, scale: float, task: Task, goal: Goal) -> _Scored:
     losses = goal.score(solution, task)
-    return _Scored(candidate, solution, losses, float(np.average(losses, weights=task.weights)))
+    return _Scored(candidate, solution, scale, losses, float(np.average(losses, weights=task.weights)))
 
 
 def _better(new: _Scored, old: _Scored, weights: np.ndarray) -> bool:
@@ -165,50 +236,26 @@ def _stopped(best: _Scored, task: Task, goal: Goal) -> tuple[_Scored, int]:
     """Training that stops early, if that is clearly better than the best ridge."""
     if goal.ridge is not None:
         return best, 0
-    modes = best.solution.modes
-    found = [_scored(best.candidate, Decomposed(modes, 0.0, 1 / ridge), task, goal) for ridge in RIDGES[::2]]
-    first = min(found, key=lambda scored: scored.mean)
+    times = [best.solution.at(0.0, 1 / ridge) for ridge in RIDGES[::2]]
+    scored = [_scored(best.candidate, solution, best.scale, task, goal) for solution in times]
+    first = min(scored, key=lambda one: one.mean)
     other = first._replace(candidate=first.candidate._replace(family=-1))
-    return (first if _better(other, best, task.weights) else best), len(found)
+    return (first if _better(other, best, task.weights) else best), len(scored)
 
 
-def _on_all(
-    reader: KernelReader, task: Task, chosen: Decomposed, goal: Goal, dtype: type
-) -> tuple[AbstractSolution, float, int]:
+def _on_all(reader: KernelReader, task: Task, chosen: Any, goal: Goal, dtype: type) -> tuple[Any, float, float, int]:
     """Solve for all rows; the ridge may move to a neighbour."""
     kernel = reader.among(task.x, dtype)
-    mean = lambda solution: float(np.average(goal.score(solution, task), weights=task.weights))
     if np.isfinite(chosen.time):
-        solution = Decomposed(decompose(kernel, task.y, task.weights, task.copies), 0.0, chosen.time)
-        return solution, mean(solution), 1
+        base, scale = solved(kernel, task, solver="eigen")
+        solution = base.at(0.0, chosen.time)
+        return solution, scale, goal.mean(solution, task), 1
     moves = _NEIGHBOURS if goal.ridge is None and len(task.x) <= _REFINED_ROWS else np.ones(1)
-    best, score = None, np.inf
+    best, scale, score = None, 1.0, np.inf
     for move in moves:
         taken = kernel.copy() if len(moves) > 1 else kernel
-        solution = Factored.of(taken, task.y, task.weights, task.copies, chosen.ridge * move)
-        found = mean(solution)
-        if best is None or found < score:
-            best, score = solution, found
-    assert best is not None
-    return best, score, len(moves)
-
-
-def _choice(
-    candidate: Candidate, solution: AbstractSolution, score: float, tried: int, rows: int, compared: int, goal: Goal
-) -> Choice:
-    assert isinstance(solution, Decomposed | Factored)
-    return Choice(
-        description=candidate.description,
-        depth=candidate.depth,
-        activation=candidate.activation,
-        frozen=candidate.frozen,
-        kernel=candidate.field,
-        ridge=float(solution.ridge),
-        time=float(solution.time) if isinstance(solution, Decomposed) else np.inf,
-        score=score,
-        scored_by=goal.scored_by,
-        jitter=float(solution.jitter),
-        tried=tried,
-        rows=rows,
-        rows_compared=compared,
-    )
+        solution, scale = solved(taken, task, ridge=float(chosen.ridge * move))
+        mean = goal.mean(solution, task)
+        if best is None or mean < score:
+            best, score = solution, mean
+    return best, scale, score, len(moves)

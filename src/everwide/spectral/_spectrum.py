@@ -132,11 +132,13 @@ class Spectrum(eqx.Module):
         """
         times, (m, k) = modes.shape[:-2], modes.shape[-2:]
         flat = np.moveaxis(modes, -2, 0).reshape(m, -1)
-        basis = self.vectors * self.roots[:, None] if self.roots.size > 1 else self.vectors
         if cross is None:
-            flat = basis @ flat
+            flat = self.vectors @ flat
+            flat = flat * self.roots[:, None] if self.roots.size > 1 else flat
         else:  # in the order that costs less
-            flat = (cross @ basis) @ flat if len(cross) < flat.shape[1] else cross @ (basis @ flat)
+            weighted = cross * self.roots
+            fewer = len(cross) < flat.shape[1]
+            flat = (weighted @ self.vectors) @ flat if fewer else weighted @ (self.vectors @ flat)
         return np.moveaxis(flat.reshape(len(flat), *times, k), 0, -2)
 
     def apply(

@@ -61,14 +61,14 @@ def _shown(problem: Problem) -> tuple[str, ...]:
 def _held_back(problem: Problem) -> Fact:
     """The ridge, or the time at which training stops: an estimator has one of them."""
     choice = problem.estimator.choice_
-    if _LONG < choice.time < np.inf:
+    if _LONG < choice.relative_time < np.inf:
         meaning = "Stopping earlier was tried, and brought nothing: there is little noise to be kept from."
         return Fact("Training", "to the end", meaning)
-    if np.isfinite(choice.time):
+    if np.isfinite(choice.relative_time):
         meaning = "Of gradient flow, over the kernel's mean diagonal. Stopping early keeps noise from being learned."
-        return Fact("Stops at time", number(choice.time), meaning)
+        return Fact("Stops at time", number(choice.relative_time), meaning)
     meaning = "Of the kernel's mean diagonal: it keeps noise from being learned. 0 would fit every row exactly."
-    return Fact("Ridge", number(choice.ridge), meaning)
+    return Fact("Ridge", number(choice.relative_ridge), meaning)
 
 
 def _printed(problem: Problem) -> str:

@@ -1,7 +1,6 @@
 """The networks that have a name on the command line, and what a network reads."""
 
-from ...estimators import preset
-from ...estimators._presets import shape_read
+from ..._presets import preset, shape_read
 from ...layers import AbstractLayer
 from ...tables import Table
 

@@ -99,7 +99,7 @@ class Problem:
     def ridge(self) -> float:
         """Of the kernel's mean diagonal; what stops after a time t learns about what a ridge of 1/t leaves to learn."""
         choice = self.estimator.choice_
-        return max(float(choice.ridge), 1 / choice.time if choice.time > 0 else 0.0, _LEAST_RIDGE)
+        return max(choice.relative_ridge, 1 / choice.relative_time if choice.relative_time > 0 else 0.0, _LEAST_RIDGE)
 
     def new(self, make: Callable[..., Any], architecture: AbstractLayer | str | None = None) -> Any:
         """A new estimator of this kind, with the architecture that was asked for, or another."""

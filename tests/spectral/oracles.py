@@ -17,10 +17,6 @@ def kernel(n, seed=0, features=None):
     return size[:, None] * np.exp(-0.5 * np.sum((x[:, None] - x) ** 2, axis=-1)) * size
 
 
-def weighted_mean_diagonal(k, weights):
-    return np.sum(np.diag(k) * weights) / weights.sum()
-
-
 def ridge_at(cross, k, y, ridge, weights):
     """The prediction at rows whose kernel with the training rows is `cross`."""
     return cross @ np.linalg.solve(k + np.diag(ridge / weights), y)

@@ -1,9 +1,9 @@
 """Networks by name, for those who have none of their own."""
 
-from .._checks import InputError
-from ..activations import Relu
-from ..layers import AbstractLayer, Conv, Dense, Flatten, GlobalAvgPool, Residual, Serial
-from ..signal import ArchitectureError, Signal
+from ._checks import InputError
+from .activations import Relu
+from .layers import AbstractLayer, Conv, Dense, Flatten, GlobalAvgPool, Residual, Serial
+from .signal import ArchitectureError, Signal
 
 PRESETS = ("mlp", "cnn", "resnet")
 _W, _B = 2**0.5, 0.1  # keeps the size of a signal from layer to layer

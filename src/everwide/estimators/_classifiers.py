@@ -1,0 +1,302 @@
+"""Classification with infinitely wide networks: regression on indicators of classes, and calibrated probabilities."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from sklearn.base import ClassifierMixin
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+
+from .._checks import InputError
+from ._base import AbstractWide, ridge_and_time, ridge_or_auto
+from ._calibration import Spread, Temperature
+from ._gp import checked_which, noise_of, uncertainty_of
+from ._learn import Goal, Learned, Task, squared_error
+
+_SCORED_BY = "leave-one-out squared error of indicators"
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Names of classes, in order, and their shares among the training rows."""
+
+    names: np.ndarray
+    share: Float[np.ndarray, " k"]
+
+    @classmethod
+    def of(cls, codes: Int[np.ndarray, " n"], names: np.ndarray, weights: Float[np.ndarray, " n"]) -> "Classes":
+        """Shares, by weight."""
+        counts = np.bincount(codes, weights, len(names))
+        return cls(names, counts / counts.sum())
+
+    def indicators(self, codes: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n k"]:
+        """1 where a row is of a class, minus the share of the class."""
+        return np.eye(len(self.names))[codes] - self.share
+
+    def codes(self, y: Any) -> Int[np.ndarray, " n"]:
+        """Places of labels among the names."""
+        y = np.asarray(y)
+        codes = np.searchsorted(self.names, y).clip(0, len(self.names) - 1)
+        if (unknown := self.names[codes] != y).any():
+            raise InputError(
+                f"partial_fit: the class {y[unknown].tolist()[0]!r} was not among the first rows. Name all classes in "
+                "the first call: partial_fit(X, y, classes=...)."
+            )
+        return codes
+
+
+class AbstractWideClassification(ClassifierMixin, AbstractWide):
+    """Regression on indicators of classes."""
+
+    class_weight: Any
+    classes_: np.ndarray
+    _classes: Classes
+    _codes: Int[np.ndarray, " n"]  # of the rows that were learned from
+    _temperature: Temperature
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row."""
+        scores = self._scores(X)
+        return self.classes_[np.argmax(scores, axis=1)]
+
+    def _scores(self, X: Any) -> Float[np.ndarray, "n classes"]:
+        check_is_fitted(self)
+        return self._outputs(X) + self._classes.share
+
+    def _left_out_scores(self) -> Float[np.ndarray, "n classes"]:
+        check_is_fitted(self)
+        return self._learned.solution.left_out() + self._classes.share
+
+    def _first_rows(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> Task:
+        """Task, with names and shares of the classes kept."""
+        x, y = self._validated(X, y, ensure_min_samples=2)
+        y = column_or_1d(y, warn=True)
+        copies = self._weights(sample_weight, x)
+        kept = self._kept(copies, y)
+        self._codes, self.classes_ = encoded(y, kept, classes)
+        weights = class_weights(self.class_weight, self._codes, self.classes_, copies[kept])
+        self._classes = Classes.of(self._codes, self.classes_, weights)
+        return Task(self._folded(x)[kept], self._classes.indicators(self._codes), weights, copies[kept])
+
+    def _grown_by(self, X: Any, y: Any, sample_weight: Any) -> Learned:
+        """With new rows of the same classes, whose codes are kept once they are learned."""
+        rows, codes = self._more_rows(X, y, sample_weight)
+        learned = self._grown(rows)
+        self._codes = np.concatenate([self._codes, codes])
+        return learned
+
+    def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Task, Int[np.ndarray, " n"]]:
+        x = self._folded(self._validated(X))
+        codes = self._classes.codes(column_or_1d(y))
+        check_consistent_length(x, codes)
+        copies = self._weights(sample_weight, x)
+        weights = class_weights(self.class_weight, codes, self.classes_, copies)
+        kept = np.flatnonzero(weights)
+        return Task(x[kept], self._classes.indicators(codes[kept]), weights[kept], copies[kept]), codes[kept]
+
+    def _check_growing(self) -> None:
+        if isinstance(self.class_weight, str):
+            raise InputError(
+                f"partial_fit: class_weight={self.class_weight!r} changes with new rows. Pass a dict, or sample_weight."
+            )
+
+
+class WideClassifier(AbstractWideClassification):
+    """An infinitely wide network, trained by gradient descent on the indicators of the classes.
+
+    As `WideRegressor`, with the same arguments. Probabilities are calibrated on the training rows, each predicted from
+    all others.
+
+    - `class_weight`: `"balanced"` counts every class alike, however rare; a dict of weights; or None.
+
+    After `fit`: `classes_`, `choice_`, `network_`, `leave_one_out_` (probabilities of each training row, predicted
+    from all others).
+
+    >>> from everwide.estimators import WideClassifier
+    >>> from sklearn.datasets import load_iris
+    >>> x, y = load_iris(return_X_y=True)
+    >>> model = WideClassifier().fit(x[::2], y[::2])
+    >>> bool(model.score(x[1::2], y[1::2]) > 0.9)
+    True
+    >>> model.predict_proba(x[:2]).shape
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        architecture: Any = "auto",
+        *,
+        relative_ridge: Any = "auto",
+        relative_time: Any = "auto",
+        class_weight: Any = None,
+        input_shape: Any = None,
+        max_rows: Any = None,
+        random_state: Any = None,
+        verbose: Any = False,
+    ):
+        self.architecture = architecture
+        self.relative_ridge = relative_ridge
+        self.relative_time = relative_time
+        self.class_weight = class_weight
+        self.input_shape = input_shape
+        self.max_rows = max_rows
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WideClassifier":
+        """Learn from rows `X` and their classes `y`; a row of weight w counts as w rows."""
+        return self._fit(X, y, sample_weight, None, grows=False)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "WideClassifier":
+        """Learn more rows, as if they had been there: network, ridge, scales and calibration stay those of the first.
+
+        `classes`: all that will ever come, in the first call, where its rows do not have them all.
+        """
+        self._check_growing()
+        if not hasattr(self, "_learned"):
+            return self._fit(X, y, sample_weight, classes, grows=True)
+        self._accept(self._grown_by(X, y, sample_weight))
+        return self
+
+    def decision_function(self, X: Any) -> Float[np.ndarray, "n *classes"]:
+        """Outputs of the network, one for each class; for two classes, their difference."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
+        """Calibrated probabilities of the classes."""
+        scores = self._scores(X)
+        return self._temperature(scores, np.zeros((1, 1)))
+
+    @property
+    def leave_one_out_(self) -> Float[np.ndarray, "n classes"]:
+        """Probabilities of each row that was learned from, predicted from all others."""
+        scores = self._left_out_scores()
+        return self._temperature(scores, np.zeros((1, 1)))
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, classes: Any, *, grows: bool) -> "WideClassifier":
+        ridge, time = ridge_and_time(self.relative_ridge, self.relative_time, grows)
+        goal = Goal("ntk", ridge, time, squared_error, _SCORED_BY)
+        rows = self._first_rows(X, y, sample_weight, classes)
+        self._accept(self._learn(rows, goal))
+        self._temperature = Temperature.of(self._left_out_scores(), np.zeros((1, 1)), self._codes, rows.weights)
+        return self
+
+
+class WideGPClassifier(AbstractWideClassification):
+    """A Gaussian process of an infinitely wide network on indicators of classes: less sure where it has seen nothing.
+
+    Arguments as in `WideGPRegressor`; `class_weight` as in `WideClassifier`. Probabilities are calibrated on the
+    training rows, each predicted from all others with its own uncertainty.
+
+    >>> from everwide.estimators import WideGPClassifier
+    >>> from sklearn.datasets import load_iris
+    >>> x, y = load_iris(return_X_y=True)
+    >>> model = WideGPClassifier().fit(x[::2], y[::2])
+    >>> near, far = model.predict_proba([x[0], 10 * x[0]])
+    >>> bool(near.max() > far.max())
+    True
+    """
+
+    def __init__(
+        self,
+        architecture: Any = "auto",
+        *,
+        which: Any = "nngp",
+        relative_noise: Any = "auto",
+        class_weight: Any = None,
+        input_shape: Any = None,
+        max_rows: Any = None,
+        random_state: Any = None,
+        verbose: Any = False,
+    ):
+        self.architecture = architecture
+        self.which = which
+        self.relative_noise = relative_noise
+        self.class_weight = class_weight
+        self.input_shape = input_shape
+        self.max_rows = max_rows
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WideGPClassifier":
+        """Learn from rows `X` and their classes `y`; a row of weight w counts as w rows."""
+        return self._fit(X, y, sample_weight, None)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "WideGPClassifier":
+        """Condition on more rows: network, noise and scales stay those of the first call.
+
+        `classes`: all that will ever come, in the first call, where its rows do not have them all.
+        """
+        self._check_growing()
+        if not hasattr(self, "_learned"):
+            return self._fit(X, y, sample_weight, classes)
+        self._calibrate(self._grown_by(X, y, sample_weight))
+        return self
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
+        """Calibrated probabilities of the classes."""
+        scores = self._scores(X)
+        return self._temperature(scores, self._blur(self._uncertainty.at(self._learned, self.transform_inputs(X))))
+
+    @property
+    def leave_one_out_(self) -> Float[np.ndarray, "n classes"]:
+        """Probabilities of each row that was learned from, predicted from all others."""
+        scores = self._left_out_scores()
+        return self._temperature(scores, self._blur(self._uncertainty.left_out(self._learned)))
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> "WideGPClassifier":
+        noise, which = ridge_or_auto(self.relative_noise, "relative_noise"), checked_which(self.which)
+        goal = Goal("ntk" if which == "ensemble" else which, noise, np.inf, squared_error, _SCORED_BY)
+        self._calibrate(self._learn(self._first_rows(X, y, sample_weight, classes), goal))
+        return self
+
+    def _calibrate(self, learned: Learned) -> None:
+        self._accept(learned)
+        task = learned.task
+        self._uncertainty = uncertainty_of(self.which, learned)
+        variance = self._uncertainty.left_out(learned)
+        residuals = task.y - learned.solution.left_out()
+        self._spread = Spread.of(residuals, variance, noise_of(self.which, learned), task.weights)
+        self._temperature = Temperature.of(self._left_out_scores(), self._blur(variance), self._codes, task.weights)
+
+    def _blur(self, variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 1"]:
+        """Of the outputs; one for all classes, so that the most probable class is that of the largest output."""
+        return self._spread.amplitude.mean() * variance[:, None]
+
+
+def encoded(y: Any, kept: np.ndarray, classes: Any = None) -> tuple[Int[np.ndarray, " n"], np.ndarray]:
+    """Codes of the kept labels, and the names of the classes, all of which may be named."""
+    check_classification_targets(y)
+    names, codes = np.unique(np.asarray(y)[kept], return_inverse=True)
+    if classes is not None:
+        named = np.unique(np.asarray(classes))
+        if len(unknown := np.setdiff1d(names, named)):
+            raise InputError(f"y holds the class {unknown.tolist()[0]!r}, which is not among classes={named.tolist()}.")
+        codes, names = np.searchsorted(named, names)[codes], named
+    if len(names) < 2:
+        raise InputError(
+            f"All rows have one class, {names.tolist()[0]!r}: there is nothing to learn. Expected two or more."
+        )
+    return codes, names
+
+
+def class_weights(class_weight: Any, codes: np.ndarray, names: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weights of rows, times those of their classes."""
+    if class_weight is None:
+        return weights
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        counts = np.bincount(codes, weights, len(names))
+        factors = counts.sum() / (len(names) * np.maximum(counts, np.finfo(np.float64).tiny))
+    elif isinstance(class_weight, dict):
+        factors = compute_class_weight(class_weight, classes=names, y=names[codes])
+    else:
+        raise InputError(f"class_weight={class_weight!r}: expected None, 'balanced' or a dict of weights of classes.")
+    if not (np.isfinite(factors) & (factors > 0)).all():
+        raise InputError(
+            f"class_weight={class_weight!r}: expected weights above 0. Leave rows out of X where they shall not count."
+        )
+    return weights * factors[codes]

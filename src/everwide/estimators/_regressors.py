@@ -1,0 +1,221 @@
+"""Regression with infinitely wide networks: by the squared error, and with uncertainty."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import check_is_fitted
+
+from .._checks import InputError, probability
+from ._base import AbstractWide, ridge_and_time, ridge_or_auto
+from ._calibration import Spread, weighted_quantile
+from ._gp import checked_which, log_density, noise_of, uncertainty_of
+from ._learn import Goal, Learned, Task, squared_error
+from ._scaling import TargetScaling
+
+
+class AbstractWideRegression(RegressorMixin, AbstractWide):
+    """Regression, with one target or several."""
+
+    _target: TargetScaling
+    _flat: bool  # targets came as (n,)
+
+    @property
+    def leave_one_out_(self) -> Float[np.ndarray, "n *outputs"]:
+        """Each row that was learned from, predicted from all others."""
+        check_is_fitted(self)
+        return self._in_units(self._learned.solution.left_out())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+    def _in_units(self, outputs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n *outputs"]:
+        y = self._target.back(outputs)
+        return y[:, 0] if self._flat else y
+
+    def _first_rows(self, X: Any, y: Any, sample_weight: Any) -> Task:
+        """Checked and scaled, with the scale kept."""
+        x, y = self._validated(X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        weights = self._weights(sample_weight, x)
+        self._flat = y.ndim == 1
+        kept = self._kept(weights)
+        targets, weights = y.reshape(len(y), -1).astype(np.float64)[kept], weights[kept]
+        self._target = TargetScaling.of(targets, weights)
+        return Task(self._folded(x)[kept], self._target(targets), weights, weights)
+
+    def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> Task:
+        """In the scales of the first ones."""
+        x = self._folded(self._validated(X))
+        y = check_array(y, ensure_2d=False, dtype="numeric")
+        check_consistent_length(x, y)
+        targets, outputs = y.reshape(len(y), -1).astype(np.float64), len(self._target.mean)
+        if targets.shape[1] != outputs:
+            raise InputError(
+                f"partial_fit: y has {targets.shape[1]} outputs, expected {outputs}, as in the first call."
+            )
+        weights = self._weights(sample_weight, x)
+        kept = np.flatnonzero(weights)
+        return Task(x[kept], self._target(targets[kept]), weights[kept], weights[kept])
+
+
+class WideRegressor(AbstractWideRegression):
+    """An infinitely wide network, trained by gradient descent on the squared error: regression with its tangent kernel.
+
+    Nothing needs to be tuned: `architecture="auto"` compares depths, activations, numbers of frozen layers, ridges and
+    stopping times by how well they predict each training row from all others, in closed form. Inputs and targets are
+    scaled inside. A network that is chosen for flat rows is shown them twice, scaled and by their ranks; one that is
+    given, and images, are not.
+
+    - `architecture`: "auto", "mlp", "cnn", "resnet", or a network of everwide.
+    - `relative_ridge`: in units of the mean of the kernel's diagonal. `relative_time`: when training stops, in units
+      of its inverse; infinity trains to the end. Of a ridge and a finite time, give one.
+    - `input_shape`: of one example, such as `(8, 8, 1)`, where rows are flattened images. Arrays `(n, h, w, c)` are
+      images as they are.
+    - `max_rows`: learn from a random part of the rows. `random_state`: which; and on which networks are compared,
+      beyond 1000 rows (500 images).
+    - `verbose`: print the choice.
+
+    After `fit`: `choice_`, `network_`, `leave_one_out_` (each training row, predicted from all others), `dual_coef_`.
+
+    >>> import numpy as np
+    >>> from everwide.estimators import WideRegressor
+    >>> x = np.random.default_rng(0).normal(size=(60, 2))
+    >>> model = WideRegressor().fit(x[:40], x[:40, 0] * x[:40, 1])
+    >>> bool(model.score(x[40:], x[40:, 0] * x[40:, 1]) > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        architecture: Any = "auto",
+        *,
+        relative_ridge: Any = "auto",
+        relative_time: Any = "auto",
+        input_shape: Any = None,
+        max_rows: Any = None,
+        random_state: Any = None,
+        verbose: Any = False,
+    ):
+        self.architecture = architecture
+        self.relative_ridge = relative_ridge
+        self.relative_time = relative_time
+        self.input_shape = input_shape
+        self.max_rows = max_rows
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WideRegressor":
+        """Learn from rows `X` and targets `y`, `(n,)` or `(n, outputs)`; a row of weight w counts as w rows."""
+        return self._fit(X, y, sample_weight, grows=False)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WideRegressor":
+        """Learn more rows, as if they had been there: network, ridge and scales stay those of the first call.
+
+        Rows are trained to the end: what a network has learned when it stops early depends on the rows it started with.
+        """
+        if not hasattr(self, "_learned"):
+            return self._fit(X, y, sample_weight, grows=True)
+        self._accept(self._grown(self._more_rows(X, y, sample_weight)))
+        return self
+
+    def predict(self, X: Any) -> Float[np.ndarray, "n *outputs"]:
+        """Targets of new rows."""
+        check_is_fitted(self)
+        return self._in_units(self._outputs(X))
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, *, grows: bool) -> "WideRegressor":
+        ridge, time = ridge_and_time(self.relative_ridge, self.relative_time, grows)
+        goal = Goal("ntk", ridge, time, squared_error, "leave-one-out squared error")
+        self._accept(self._learn(self._first_rows(X, y, sample_weight), goal))
+        return self
+
+
+class WideGPRegressor(AbstractWideRegression):
+    """An infinitely wide Bayesian network, or an ensemble of trained ones: predictions that know how sure they are.
+
+    - `which`: `"nngp"` conditions a network's random weights on the targets: a Gaussian process; `"ntk"` is that with
+      the tangent kernel. `"ensemble"` trains networks from many random starts: their mean, and where they disagree.
+    - `relative_noise`: of the targets, as a ridge in units of the mean of the kernel's diagonal.
+    - the rest as in `WideRegressor`.
+
+    Network and noise have the largest leave-one-out density, or the smallest leave-one-out error (ensemble); the width
+    of the uncertainty is matched to leave-one-out residuals.
+
+    >>> import numpy as np
+    >>> from everwide.estimators import WideGPRegressor
+    >>> x = np.random.default_rng(0).normal(size=(50, 1))
+    >>> model = WideGPRegressor().fit(x, np.sin(3 * x[:, 0]))
+    >>> mean, std = model.predict(np.array([[0.0], [5.0]]), return_std=True)
+    >>> bool(std[0] < std[1])
+    True
+    """
+
+    def __init__(
+        self,
+        architecture: Any = "auto",
+        *,
+        which: Any = "nngp",
+        relative_noise: Any = "auto",
+        input_shape: Any = None,
+        max_rows: Any = None,
+        random_state: Any = None,
+        verbose: Any = False,
+    ):
+        self.architecture = architecture
+        self.which = which
+        self.relative_noise = relative_noise
+        self.input_shape = input_shape
+        self.max_rows = max_rows
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WideGPRegressor":
+        """Learn from rows `X` and targets `y`, `(n,)` or `(n, outputs)`; a row of weight w counts as w rows."""
+        noise, which = ridge_or_auto(self.relative_noise, "relative_noise"), checked_which(self.which)
+        if which == "ensemble":
+            goal = Goal("ntk", noise, np.inf, squared_error, "leave-one-out squared error")
+        else:
+            goal = Goal(which, noise, np.inf, log_density, "leave-one-out negative log density")
+        self._calibrate(self._learn(self._first_rows(X, y, sample_weight), goal))
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WideGPRegressor":
+        """Condition on more rows: network, noise and scales stay those of the first call."""
+        if not hasattr(self, "_learned"):
+            return self.fit(X, y, sample_weight)
+        self._calibrate(self._grown(self._more_rows(X, y, sample_weight)))
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Targets of new rows; with `return_std`, also their standard deviations, noise included."""
+        check_is_fitted(self)
+        mean = self._in_units(self._outputs(X))
+        if not return_std:
+            return mean
+        variance = self._uncertainty.at(self._learned, self.transform_inputs(X))
+        std = self._spread.std(variance) * self._target.std
+        return mean, std[:, 0] if self._flat else std
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper ends that hold a new target with this probability.
+
+        They are as many standard deviations wide as leave-one-out residuals need, whatever the law of the noise is.
+        """
+        share = probability(coverage, "coverage")
+        mean, std = self.predict(X, return_std=True)
+        factor = weighted_quantile(self._ratios, self._learned.task.copies, share)
+        width = std * (factor[0] if self._flat else factor)
+        return mean - width, mean + width
+
+    def _calibrate(self, learned: Learned) -> None:
+        self._accept(learned)
+        self._uncertainty = uncertainty_of(self.which, learned)
+        variance = self._uncertainty.left_out(learned)
+        residuals: Float[np.ndarray, "n k"] = learned.task.y - learned.solution.left_out()
+        self._spread = Spread.of(residuals, variance, noise_of(self.which, learned), learned.task.weights)
+        self._ratios = np.abs(residuals) / self._spread.std(variance)
