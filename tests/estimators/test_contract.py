@@ -1,47 +1,43 @@
-"""Scikit-learn's own checks of the contract between it and an estimator."""
+"""Scikit-learn's own checks of the contract between it and an estimator, on the settings that are shipped."""
 
-import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from everwide.activations import Erf, Relu
-from everwide.estimators import (
-    WideClassifier,
-    WideGPClassifier,
-    WideGPRegressor,
-    WideRegressor,
-    _candidates,
-    _learn,
-    _reader,
-)
-from everwide.kernels._tower import Tower
-from everwide.layers import Dense
+from everwide.estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor
 
 pytestmark = pytest.mark.once
 
-SHALLOW = (
-    (Tower(Dense(w_std=2**0.5, b_std=0.1), Relu(), 1), {1: (0, 1)}),
-    (Tower(Dense(w_std=2.0), Erf(), 1), {1: (0,)}),
+# Checks that take little time, and those in which most may go wrong; the others wait for the slow tests.
+QUICK = (
+    "check_classifiers_one_label",
+    "check_dont_overwrite_attributes",
+    "check_estimator_cloneable",
+    "check_estimator_repr",
+    "check_estimator_tags_renamed",
+    "check_estimators_unfitted",
+    "check_fit1d",
+    "check_fit2d_1sample",
+    "check_get_params_invariance",
+    "check_methods_subset_invariance",
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_set_params",
+    "check_valid_tag_types",
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_compilation_for_all():
-    """The checks fit hundreds of tiny tables: they choose from shallow networks and few ridges, of one size."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_candidates, "_TOWERS", SHALLOW)
-        patch.setattr(_learn, "RIDGES", np.array([1e-6, 1e-3, 1e-1]))
-        patch.setattr(_reader, "_WIDTHS", (64,))
-        yield
 
 
 def checks() -> list:
     """As `parametrize_with_checks` has them, whose iterator new versions of pytest do not take."""
     estimators = (WideRegressor(), WideClassifier(), WideGPRegressor(), WideGPClassifier())
-    found = [pair for estimator in estimators for pair in estimator_checks_generator(estimator, mark="skip")]
+    pairs = [pair for estimator in estimators for pair in estimator_checks_generator(estimator, mark="skip")]
     return [
-        pytest.param(*pair, id=f"{type(pair[0]).__name__}-{pair[1].func.__name__}-{at}")
-        for at, pair in enumerate(found)
+        pytest.param(
+            *pair,
+            id=f"{type(pair[0]).__name__}-{pair[1].func.__name__}-{at}",
+            marks=() if pair[1].func.__name__ in QUICK else pytest.mark.slow,
+        )
+        for at, pair in enumerate(pairs)
     ]
 
 

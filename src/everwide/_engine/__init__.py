@@ -6,6 +6,7 @@ from ._gram import diagonal as diagonal
 from ._gram import fill as fill
 from ._gram import fitted as fitted
 from ._gram import plan_memory as plan_memory
+from ._gram import write as write
 from ._inputs import Rows as Rows
 from ._inputs import as_rows as as_rows
 from ._inputs import matching as matching

@@ -60,7 +60,7 @@ def fill(
     start = time.perf_counter()
     for done, (tile, found) in enumerate((backend or InProcess()).run(job, x1, other, todo, size), start=1):
         for matrix, values in zip(out.values(), found, strict=True):
-            _write(matrix, tile, values, kernel.pairs if symmetric else None)
+            write(matrix, tile, values, kernel.pairs if symmetric else None)
         if progress is not None:
             progress(Progress(done, len(todo), time.perf_counter() - start))
     if symmetric:
@@ -70,7 +70,7 @@ def fill(
             matrix[index, index] = getattr(exact, field)  # the cross formula cancels where both inputs coincide
 
 
-def _write(matrix: np.ndarray, tile: Tile, values: np.ndarray, pairs: Pairs | None) -> None:
+def write(matrix: np.ndarray, tile: Tile, values: np.ndarray, pairs: Pairs | None) -> None:
     """Write a tile, and its mirror image where the matrix is symmetric: then `pairs` says which sites follow."""
     if pairs is None:
         matrix[tile.rows, tile.cols] = values

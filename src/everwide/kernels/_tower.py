@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compile import trusted_jit
+from .._engine import Size, as_rows, tiles, write
 from .._hyper import squared
 from ..activations import AbstractActivation
 from ..kernel import Inputs
@@ -54,21 +55,19 @@ class Tower(eqx.Module):
 
     def floors(self, x1: Float[np.ndarray, "n1 d"], x2: Float[np.ndarray, "n2 d"] | None = None) -> Floors:
         """In float64, tile by tile; `x2=None` is symmetric."""
-        other = x1 if x2 is None else x2
-        nngp = np.empty((self.depth + 1, len(x1), len(other)))
-        slope = np.empty((self.depth, len(x1), len(other)))
-        with jax.enable_x64(True):
-            for rows, a in _cut(x1):
-                for cols, b in _cut(other):
-                    if x2 is None and cols.start > rows.start:
-                        continue
-                    found = _floors(self, a, b)
-                    for out, part in zip((nngp, slope), found, strict=True):
-                        out[:, rows, cols] = np.asarray(part)[:, : rows.stop - rows.start, : cols.stop - cols.start]
-        if x2 is None:
-            for stack in (nngp, slope):
-                _mirror(stack)
-        return Floors(nngp, slope)
+        left = as_rows(np.asarray(x1, np.float64))
+        right = left if x2 is None else as_rows(np.asarray(x2, np.float64))
+        stacks = tuple(np.empty((depth, len(left), len(right))) for depth in (self.depth + 1, self.depth))
+        size = Size(*(next((n for n in _TILES if len(x) <= n), _TILES[-1]) for x in (left, right)))
+        pairs = Pairs.SAME_SITE if x2 is None else None
+        for tile in tiles(len(left), len(right), size, symmetric=x2 is None):
+            with jax.enable_x64(True):
+                parts = _floors(self, left.cut(tile.rows.start, size.rows), right.cut(tile.cols.start, size.cols))
+            for stack, part in zip(stacks, parts, strict=True):
+                for matrix, values in zip(stack, np.asarray(part), strict=True):
+                    inside = values[: tile.rows.stop - tile.rows.start, : tile.cols.stop - tile.cols.start]
+                    write(matrix, tile, inside, pairs)
+        return Floors(*stacks)
 
 
 @trusted_jit
@@ -84,18 +83,3 @@ def _floors(tower: Tower, x1: Inputs, x2: Inputs) -> tuple[Array, Array]:
         slope.append(squared(tower.dense.affine.w_std, k.cross.nngp) * k.cross.ntk)
     nngp.append(step(tower.dense, k, _READ).cross.nngp)
     return jnp.stack(nngp), jnp.stack(slope)
-
-
-def _cut(x: Float[np.ndarray, "n d"]) -> list[tuple[slice, Inputs]]:
-    """Stretches of rows, padded with zeros to one of few lengths."""
-    size = next((tile for tile in _TILES if len(x) <= tile), _TILES[-1])
-    stretches = [slice(start, min(start + size, len(x))) for start in range(0, len(x), size)]
-    padded = lambda part: np.pad(np.asarray(part, np.float64), ((0, size - len(part)), (0, 0)))
-    return [(rows, Inputs(jnp.asarray(padded(x[rows])))) for rows in stretches]
-
-
-def _mirror(stack: Float[np.ndarray, "k n n"]) -> None:
-    """Copy the lower triangles onto the upper ones."""
-    upper = np.triu_indices(stack.shape[1], 1)
-    for matrix in stack:
-        matrix[upper] = matrix.T[upper]
