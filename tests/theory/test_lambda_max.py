@@ -5,8 +5,7 @@ import pytest
 import scipy.stats
 
 from everwide import InputError
-from everwide.spectral import KernelError
-from everwide.spectral import _extremes as spectral_extremes
+from everwide.spectral import KernelError, _spectrum
 from everwide.testing import Slope
 from everwide.theory import finite_width
 from everwide.theory.finite_width import _extremes
@@ -142,7 +141,7 @@ def test_the_concentration_bound_solves_bernsteins_inequality():
 
 
 def test_extremes_of_a_large_matrix_need_no_spectrum(monkeypatch):
-    monkeypatch.setattr(spectral_extremes, "_DENSE", 20)
+    monkeypatch.setattr(_spectrum, "_DENSE", 20)
     rng, n = RNG(5), 60
     features = rng.normal(size=(n, n)) / n**0.5
     kernel = features @ features.T + 0.01 * np.eye(n)
