@@ -4,20 +4,25 @@ BENCH_PYTHON ?= $(PYTHON)
 TORCH ?= torch
 VENV := .venv
 BIN := $(VENV)/bin
+# Property tests draw new examples in every run; the line that make prints has the seed, and SEED= repeats it.
+SEED ?= $(shell date +%s)
+SEED := $(SEED)
 # Two workers on two cores: a pool of threads in each would only wait for the other.
 # Neighbours stay together (worksteal): what one test has compiled, the next one finds.
-PYTEST = OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -n 2 --dist worksteal -q $(2) $(ARGS)
-# Compiling takes most of the time, and what is compiled runs once: this halves it. Not for the tests of code as users
-# run it (tests/conftest.py lists them), which run on their own: XLA reads its flags once in a process.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -p tests.rare_garbage -n 2 --dist worksteal -q \
+	--hypothesis-seed=$(SEED) $(2) $(ARGS)
+# Compiling takes most of the time, and what is compiled runs once: this halves it. Modules marked `as_users` are
+# compiled as users compile them, and run on their own: XLA reads its flags once in a process. In `make test-all` that is
+# true of everything. Examples in docstrings (src) show how to call something: one precision is enough.
 QUICKLY = JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="$$XLA_FLAGS --xla_cpu_use_fusion_emitters=false"
 define SUITE
 	JAX_ENABLE_X64=0 $(QUICKLY) $(call PYTEST,$(1),-m "not slow and not wide and not as_users")
 	JAX_ENABLE_X64=0 $(call PYTEST,$(1),-m "not slow and not wide and as_users")
-	JAX_ENABLE_X64=1 $(QUICKLY) $(call PYTEST,$(1),-m "not slow and not once and not as_users")
-	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users")
+	JAX_ENABLE_X64=1 $(QUICKLY) $(call PYTEST,$(1),-m "not slow and not once and not as_users" $(if $(ARGS),,tests))
+	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-lowest test-torch check format api bench accuracy docs reproduce forecast uci regression images clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast uci regression images clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -29,12 +34,19 @@ report: $(VENV)/.has-cli  ## what an infinitely wide network makes of handwritte
 test: $(VENV)/.has-test  ## the suite in float32 and in float64; ARGS= goes to pytest
 	$(call SUITE,$(VENV))
 
-test-all: $(VENV)/.has-test  ## the same, with the slow tests
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 JAX_ENABLE_X64=0 $(call PYTEST,$(VENV))
-	JAX_DISABLE_MOST_OPTIMIZATIONS=0 JAX_ENABLE_X64=1 $(call PYTEST,$(VENV))
+test-all: $(VENV)/.has-test  ## everything as users run it, with the slow tests
+	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV))
+	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV))
+
+test-properties: $(VENV)/.has-test  ## random architectures, many of them: for a night; EXAMPLES= is a factor
+	JAX_ENABLE_X64=0 EVERWIDE_EXAMPLES=$(or $(EXAMPLES),10) $(call PYTEST,$(VENV),tests/test_properties.py)
+	JAX_ENABLE_X64=1 EVERWIDE_EXAMPLES=$(or $(EXAMPLES),10) $(call PYTEST,$(VENV),tests/test_properties.py)
 
 test-lowest: .venv-lowest/.installed  ## the suite with the lowest versions that pyproject.toml admits
 	$(call SUITE,.venv-lowest)
+
+test-next: .venv-next/.installed  ## the suite with the newest versions, published or about to be
+	$(call SUITE,.venv-next)
 
 test-torch: $(VENV)/.has-test  ## the tests that need PyTorch, which is large; TORCH= is what pip installs
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$(TORCH)"
@@ -50,6 +62,13 @@ check: $(VENV)/.has-dev  ## style, types, imports, public names
 format: $(VENV)/.has-dev  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+wheel-check: $(VENV)/.has-dev  ## build the wheel, install it in an empty environment, and try it there
+	rm -rf dist .venv-wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip install --quiet "$$(ls dist/everwide-*.whl)[cli]"
+	cd dist && PATH="$$PWD/../.venv-wheel/bin:$$PATH" ../.venv-wheel/bin/python -I ../.ci/try_wheel.py
 
 api: $(VENV)/.has-test  ## rewrite tests/public_api.txt
 	$(BIN)/python tests/public_api.py --write
@@ -83,7 +102,7 @@ reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches
-	rm -rf $(VENV) .venv-lowest .bench .bench-empirical site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # .venv/.has-NAME: the package with its extra NAME is installed, as pyproject.toml has it now.
 .PRECIOUS: $(VENV)/.has-%
@@ -101,6 +120,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) tests/lowest.py > .venv-lowest/constraints.txt
 	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/constraints.txt --editable ".[test]"
+	@touch $@
+
+.venv-next/.installed: pyproject.toml
+	rm -rf .venv-next
+	$(PYTHON) -m venv .venv-next
+	.venv-next/bin/python -m pip install --quiet --pre --upgrade --upgrade-strategy eager --editable ".[test]"
 	@touch $@
 
 .bench/.installed: benchmarks/incumbent.txt

@@ -9,6 +9,8 @@ import pytest
 
 from everwide_lab.golden import run_case
 
+pytestmark = pytest.mark.as_users
+
 GOLDEN = Path(__file__).parent / "golden"
 CASES = {case["id"]: case for case in json.loads((GOLDEN / "golden.json").read_text())["cases"]}
 KERNELS = [name for name, case in CASES.items() if case["kind"] == "kernel"]

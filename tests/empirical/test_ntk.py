@@ -18,6 +18,8 @@ from everwide.empirical import _kernels, _schedule, _worker
 from everwide.empirical._forms import Form, Job, Outputs, Sizes, cheaper
 from everwide.testing._compile import quick_jit
 
+pytestmark = pytest.mark.as_users
+
 TOLERANCE = 1e-10 if jnp.zeros(()).dtype == np.float64 else 1e-4
 READ = {
     "full": lambda k: k,

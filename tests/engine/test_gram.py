@@ -13,6 +13,8 @@ import everwide as ew
 from everwide._engine._gram import fitted
 from everwide._engine._tiles import Size, _block, tiles
 
+pytestmark = pytest.mark.as_users
+
 NET = ew.Serial(ew.Dense(w_std=1.4, b_std=0.1), ew.Relu(), ew.Dense(w_std=1.4, b_std=0.1), ew.Relu(), ew.Dense(1))
 CNN = ew.Serial(ew.Conv((3,), w_std=1.4, b_std=0.1), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
 

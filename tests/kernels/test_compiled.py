@@ -17,6 +17,8 @@ from everwide.kernels._trunk import match
 from everwide.testing._compile import quick_jit
 from kernels import sites_reference
 
+pytestmark = pytest.mark.as_users
+
 pytest.importorskip("numba", reason="the compiled path needs numba: pip install everwide[cpu]")
 
 WIDE = jax.config.jax_enable_x64

@@ -10,7 +10,7 @@ import everwide as ew
 from everwide import training as tr
 from training.direct import Model
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 MODEL = Model()
 BATCHES = np.stack([np.random.default_rng(i).permutation(30)[:8] for i in range(60)])
