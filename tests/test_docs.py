@@ -53,7 +53,7 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_python_in_the_documentation_runs(page, desk):
-    run(python_of(page), page)
+    run(python_of(page), page)  # must not raise
 
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda p: p.name)
