@@ -63,7 +63,7 @@ format: $(VENV)/.has-dev  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-wheel-check: $(VENV)/.has-dev  ## build the wheel, install it in an empty environment, and try it there
+wheel-check: $(VENV)/bin/python  ## build the wheel, install it in an empty environment, and try it there
 	rm -rf dist .venv-wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv .venv-wheel
