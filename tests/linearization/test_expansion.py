@@ -12,7 +12,7 @@ import pytest
 
 import everwide as ew
 from everwide import InputError
-from everwide.linearization import linearize, scale_output, taylor
+from everwide.linearization import linearize, taylor
 from everwide.testing import Slope, exact_for
 
 pytestmark = pytest.mark.wide
@@ -114,12 +114,6 @@ def test_numpy_and_mixed_dtypes():
     f = lambda p, x: jnp.sum(p["low"].astype(jnp.float32) * p["high"]) * p["count"] * x
     new = {"low": 2 * params["low"], "high": params["high"], "count": 3}
     assert float(linearize(f, params)(new, np.float32(1.0))) == 12.0
-
-
-def test_scaled_outputs():
-    scaled = scale_output(NET.apply, 7.0)
-    assert exact_for(DTYPE).excess(scaled(START, X[0]), 7.0 * np.asarray(NET.apply(START, X[0]))) < 1
-    assert scale_output(NET.apply, jnp.asarray(7))(START, X[0]).dtype == DTYPE
 
 
 @pytest.mark.parametrize("degree", [-1, True])

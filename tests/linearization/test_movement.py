@@ -8,7 +8,7 @@ import pytest
 
 import everwide as ew
 from everwide import InputError
-from everwide.linearization import feature_movement, linearization_gap, parameter_movement
+from everwide.linearization import linearization_gap, movement
 from everwide.testing import Slope, exact_for
 
 pytestmark = pytest.mark.wide
@@ -55,7 +55,7 @@ def test_depth_degrades_the_linearization():
 def test_parameters_move_leaf_by_leaf():
     start = {"w": jnp.array([3.0, 4.0]), "b": [jnp.zeros(2)], "still": jnp.zeros(1), "name": "net"}
     end = {"w": jnp.array([3.0, 5.0]), "b": [jnp.array([0.0, 2.0])], "still": jnp.zeros(1), "name": "net"}
-    found = parameter_movement(start, end)
+    found = movement(start, end)
     assert float(found.absolute) == pytest.approx(5**0.5)
     assert float(found.relative) == pytest.approx(5**0.5 / 5)
     leaves = {path: (float(moved.absolute), float(moved.relative)) for path, moved in found.leaves.items()}
@@ -66,15 +66,14 @@ def test_parameters_move_leaf_by_leaf():
 
 @pytest.mark.parametrize("trees", [({"a": np.ones(2)}, {"b": np.ones(2)}), (np.ones(2), np.ones(3))])
 def test_only_like_moves_to_like(trees):
-    with pytest.raises(InputError, match="params must have the structure and the shapes of params0"):
-        parameter_movement(*trees)
+    with pytest.raises(InputError, match="end must have the structure and the shapes of start"):
+        movement(*trees)
 
 
 def test_features_by_hand():
-    hidden = lambda p, one: p * one
-    found = feature_movement(hidden, jnp.array([1.0, 2.0]), jnp.array([2.0, 2.0]), jnp.ones((4, 2)))
-    assert float(found.absolute) == pytest.approx(0.5**0.5)
-    assert float(found.relative) == pytest.approx(0.2**0.5)
+    before, after = jnp.array([1.0, 2.0]) * jnp.ones((4, 2)), jnp.array([2.0, 2.0]) * jnp.ones((4, 2))
+    assert float(movement(before, after).absolute) == pytest.approx(2.0)
+    assert float(movement(before, after).relative) == pytest.approx(0.2**0.5)
 
 
 def test_features_move_in_mean_field_networks_only():
@@ -83,7 +82,7 @@ def test_features_move_in_mean_field_networks_only():
     y = jr.normal(jr.key(1), (8,))
     hidden = lambda p, one: p["w"] @ one / 10**0.5
 
-    def movement(width, mean_field):
+    def moved(width, mean_field):
         scale, rate = (1 / width, 0.2 * width) if mean_field else (width**-0.5, 0.2)
         f = lambda p, one: scale * (p["a"] @ jax.nn.relu(hidden(p, one)))
         loss = lambda p: jnp.sum((jax.vmap(lambda one: f(p, one))(x) - y) ** 2) / 2
@@ -94,13 +93,15 @@ def test_features_move_in_mean_field_networks_only():
             a = jr.normal(second, (width,))
             start = {"w": jr.normal(first, (width, 10)), "a": jnp.sign(a) if mean_field else a}
             descend = lambda _, p: jax.tree.map(lambda q, g: q - rate * g, p, jax.grad(loss)(p))
-            return feature_movement(hidden, start, jax.lax.fori_loop(0, 100, descend, start), x).absolute
+            features = jax.vmap(hidden, (None, 0))
+            end = jax.lax.fori_loop(0, 100, descend, start)
+            return movement(features(start, x), features(end, x)).relative
 
         return float(np.mean([run(key) for key in jr.split(jr.key(2), 3)]))
 
     widths = [64, 1024]
-    assert Slope(-0.5, 0.12).excess(widths, [movement(n, mean_field=False) for n in widths]) < 1
-    assert Slope(0.0, 0.12).excess(widths, [movement(n, mean_field=True) for n in widths]) < 1
+    assert Slope(-0.5, 0.12).excess(widths, [moved(n, mean_field=False) for n in widths]) < 1
+    assert Slope(0.0, 0.12).excess(widths, [moved(n, mean_field=True) for n in widths]) < 1
 
 
 @pytest.mark.parametrize("x", [np.ones(()), {"a": np.ones((2, 3)), "b": np.ones((3, 3))}])

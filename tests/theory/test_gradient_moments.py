@@ -17,6 +17,7 @@ from everwide.theory import finite_width
 pytestmark = pytest.mark.once
 
 RNG = np.random.default_rng
+fluctuation = finite_width.kernel_fluctuation
 
 
 def gaussian(rng, shape):
@@ -77,7 +78,7 @@ X = np.array([0.9, -0.4, 1.3, 0.2])
 def test_moments_of_gradients_of_networks(law, kurtosis):
     widths = (4, 6, 5, 7, 1)
     gradients = input_gradients(networks(RNG(1), widths, 60_000, law), X)[:, 0]
-    expected = finite_width.gradient_moments(widths, kurtosis)
+    expected = finite_width.gradient_law(widths, kurtosis=kurtosis)
     assert SAMPLED.excess(gradients**2, expected.second) < 1
     assert SAMPLED.excess(gradients**4, expected.fourth) < 1
 
@@ -99,7 +100,7 @@ def test_moments_over_all_networks_of_random_signs_by_their_paths(widths):
             one = one * gates[depth][:, out] if depth < len(gates) else one
         by_input[:, p] += one
     np.testing.assert_allclose(by_input @ X[:2], outputs[:, 0], atol=1e-12)
-    found = finite_width.gradient_moments(widths, kurtosis=1.0)
+    found = finite_width.gradient_law(widths, kurtosis=1.0)
     np.testing.assert_allclose((by_input**2).mean(0), found.second, rtol=1e-5)
     np.testing.assert_allclose((by_input**4).mean(0), found.fourth, rtol=1e-5)
 
@@ -107,17 +108,17 @@ def test_moments_over_all_networks_of_random_signs_by_their_paths(widths):
 def test_the_recursion_is_the_closed_form_for_gaussian_weights():
     widths = (7, 3, 20, 1, 9, 2)
     closed = 12 / 49 * np.prod([1 + 5 / n for n in widths[1:-1]])
-    assert finite_width.gradient_moments(widths).fourth == pytest.approx(closed, rel=1e-13)
-    assert finite_width.gradient_moments(widths).second == 2 / 7
+    assert finite_width.gradient_law(widths).fourth == pytest.approx(closed, rel=1e-13)
+    assert finite_width.gradient_law(widths).second == 2 / 7
 
 
 @pytest.mark.parametrize("widths", [(3, 4, 2, 1), (2, 5, 1), (6, 1)])
 def test_the_law_of_gradient_norms(widths):
     x = RNG(0).normal(size=widths[0])
     measured = np.linalg.norm(input_gradients(networks(RNG(2), widths, 20_000), x), axis=1)
-    drawn = finite_width.sample_gradient_norm(widths, 20_000, seed=3)
+    drawn = finite_width.gradient_law(widths).sample_norm(20_000, seed=3)
     assert scipy.stats.ks_2samp(measured, drawn).pvalue > 1e-4
-    assert np.mean(drawn == 0) == pytest.approx(1 - finite_width.lognormal_law(widths).alive, abs=0.02)
+    assert np.mean(drawn == 0) == pytest.approx(1 - finite_width.gradient_law(widths).alive, abs=0.02)
     inputs, excess = widths[0], np.prod([1 + 5 / n for n in widths[1:-1]])
     assert SAMPLED.excess(drawn**2, 2.0) < 1
     assert SAMPLED.excess(drawn**4, 4 * (1 + 2 / inputs) * excess) < 1
@@ -127,20 +128,20 @@ def test_the_log_normal_law():
     widths = (4, 8, 8, 5, 8, 1)
     last = forward(networks(RNG(4), widths, 30_000), X)[0][-1]
     gains = np.sum(last**2, 1) / (X @ X) * widths[0] / widths[-2]
-    law, alive = finite_width.lognormal_law(widths), gains > 0
+    law, alive = finite_width.gradient_law(widths), gains > 0
     logs = np.log(gains[alive])
     assert SAMPLED.excess(alive.astype(float), law.alive) < 1
-    assert SAMPLED.excess(logs, law.exact_mean) < 1
-    assert SAMPLED.excess((logs - law.exact_mean) ** 2, law.exact_variance) < 1
+    assert SAMPLED.excess(logs, law.exact_log_mean) < 1
+    assert SAMPLED.excess((logs - law.exact_log_mean) ** 2, law.exact_log_variance) < 1
     spread = 5 * (3 / 8 + 1 / 5)
-    assert (law.mean, law.variance) == pytest.approx((-spread / 2, spread))
+    assert (law.log_mean, law.log_variance) == pytest.approx((-spread / 2, spread))
 
 
 def test_the_exact_law_becomes_the_log_normal_one():
     errors = []
     for width in (100, 1000):
-        law = finite_width.lognormal_law((3, *[width] * 10, 1))
-        errors.append((law.exact_mean / law.mean - 1, law.exact_variance / law.variance - 1))
+        law = finite_width.gradient_law((3, *[width] * 10, 1))
+        errors.append((law.exact_log_mean / law.log_mean - 1, law.exact_log_variance / law.log_variance - 1))
     assert np.all(np.array(errors[0]) / np.array(errors[1]) > 9)  # O(1 / width)
     assert np.max(np.abs(errors[1])) < 5e-3
 
@@ -156,11 +157,11 @@ def test_fluctuations_of_the_kernel_are_exact_for_two_slopes():
     widths = (4, 9, 6, 1)
     last = forward(networks(RNG(5), widths, 60_000), X)[0][-1]
     kernels = np.mean(last**2, 1) / np.mean(X**2)
-    found = finite_width.kernel_fluctuation(widths)
+    found = fluctuation(widths)
     assert found.exact
     assert found.relative_variance == pytest.approx((1 + 5 / 9) * (1 + 5 / 6) - 1, rel=1e-10)
     assert SAMPLED.excess((kernels - 1) ** 2, found.relative_variance) < 1
-    leaky = finite_width.kernel_fluctuation(widths, ew.LeakyRelu(0.3), w_std=1.7)
+    leaky = fluctuation(widths, ew.LeakyRelu(0.3), w_std=1.7)
     k = kernels_at_outputs(lambda z: np.where(z > 0, z, 0.3 * z), widths, 1.7, 0.0, 60_000, 6)
     mean = 1.7**2 * (1.7**2 * 1.09 / 2) ** 2
     assert leaky.exact
@@ -171,13 +172,13 @@ def test_fluctuations_of_other_kernels_are_right_to_first_order():
     errors = []
     for width in (20, 80):
         widths = (4, width, width, 1)
-        found = finite_width.kernel_fluctuation(widths, ew.Tanh(), w_std=1.5, b_std=0.3)
+        found = fluctuation(widths, ew.Tanh(), w_std=1.5, b_std=0.3)
         assert not found.exact
         k = kernels_at_outputs(np.tanh, widths, 1.5, 0.3, 40_000, 7)
         errors.append(abs(k.var() / k.mean() ** 2 / found.relative_variance - 1))
     assert errors[0] < 0.1
     assert errors[1] < 0.03  # of which 0.7 % are standard errors of 40 000 draws
-    with_bias = finite_width.kernel_fluctuation((4, 200, 1), ew.Relu(), b_std=0.5)
+    with_bias = fluctuation((4, 200, 1), ew.Relu(), b_std=0.5)
     assert not with_bias.exact
 
 
@@ -186,7 +187,7 @@ def test_fluctuations_of_activations_whose_kinks_are_anywhere():
     density = lambda z: 2 * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)  # of both signs
     mean = lambda fn: sum(quad(lambda z: fn(z) * density(z), *ends, epsabs=1e-13)[0] for ends in ((0, 1.3), (1.3, 12)))
     square = mean(lambda z: clipped(z) ** 2)
-    found = finite_width.kernel_fluctuation((3, 50, 1), clipped, w_std=1.0)
+    found = fluctuation((3, 50, 1), clipped, w_std=1.0)
     expected = (mean(lambda z: clipped(z) ** 4) / square**2 - 1) / 50
     assert found.relative_variance == pytest.approx(expected, rel=1e-10)
 
@@ -225,7 +226,10 @@ def test_mean_tangent_kernels_of_networks_with_one_hidden_layer():
 def test_mean_and_variance_of_the_diagonal_of_deeper_networks(hidden):
     widths = (4, *hidden, 1)
     draws = tangent_kernels(networks(RNG(9), widths, 30_000), ROWS)
-    mean, spread = finite_width.expected_ntk(widths, ROWS), finite_width.ntk_fluctuation(widths).relative_variance
+    mean, spread = (
+        finite_width.expected_ntk(widths, ROWS),
+        fluctuation(widths, which="ntk").relative_variance,
+    )
     diagonal = np.einsum("dii->di", draws) / np.diag(mean)
     assert SAMPLED.excess(diagonal, np.ones(3)) < 1
     assert SAMPLED.excess(diagonal**2, np.full(3, 1 + spread)) < 1
@@ -245,26 +249,29 @@ def test_off_the_diagonal_deeper_networks_differ_by_the_inverse_of_their_width()
 
 def test_fluctuations_of_the_tangent_kernel_at_single_layers_and_in_print():
     for n in (1, 6, 50):
-        assert finite_width.ntk_fluctuation((4, n, 1)).relative_variance == pytest.approx(3 / n, rel=1e-12)
-    assert finite_width.ntk_fluctuation((4, 1)) == pytest.approx((0.0, 1.0))
+        assert fluctuation((4, n, 1), which="ntk").relative_variance == pytest.approx(3 / n, rel=1e-12)
+    assert fluctuation((4, 1), which="ntk") == (0.0, True, 1.0)
     # 4000 networks of width 20 gave 1.35 at depth 2 and 4.04 at depth 8, where exp(5 sum 1/n) is 1.65 and 7.39.
-    assert 1 + finite_width.ntk_fluctuation((4, 20, 20, 1)).relative_variance == pytest.approx(1.35, abs=0.02)
-    assert finite_width.ntk_fluctuation((4, *[20] * 8, 1)).growth == pytest.approx(7.389, abs=1e-3)
+    assert 1 + fluctuation((4, 20, 20, 1), which="ntk").relative_variance == pytest.approx(1.35, abs=0.02)
+    assert fluctuation((4, *[20] * 8, 1), which="ntk").growth == pytest.approx(7.389, abs=1e-3)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: finite_width.gradient_moments((5,)), "from the inputs to the outputs"),
-        (lambda: finite_width.gradient_moments((5, 0, 1)), "whole numbers above 0"),
+        (lambda: finite_width.gradient_law((5,)), "from the inputs to the outputs"),
+        (lambda: finite_width.gradient_law((5, 0, 1)), "whole numbers above 0"),
         (lambda: layer_widths((5, 2.5, 1)), "whole numbers above 0"),
-        (lambda: finite_width.gradient_moments((5, 4, 1), kurtosis=0.5), "at least 1"),
-        (lambda: finite_width.gradient_moments((5, 4, 1), kurtosis=float("nan")), "at least 1"),
-        (lambda: finite_width.sample_gradient_norm((5, 4, 1), 0), "at least 1"),
-        (lambda: finite_width.kernel_fluctuation((5, 4, 1), w_std=-1.0), "above 0"),
-        (lambda: finite_width.kernel_fluctuation((5, 4, 1), lambda z: 0 * z), "no kernel"),
-        (lambda: finite_width.kernel_fluctuation((5, 4, 1), lambda z: 1 / (z * 0)), "finite"),
-        (lambda: finite_width.kernel_fluctuation((5, 4, 1), lambda z: z.sum()), "element by element"),
+        (lambda: finite_width.gradient_law((5, 4, 1), kurtosis=0.5), "at least 1"),
+        (lambda: finite_width.gradient_law((5, 4, 1), kurtosis=float("nan")), "at least 1"),
+        (lambda: finite_width.gradient_law((5, 4, 1)).sample_norm(0), "n=0"),
+        (lambda: fluctuation((5, 4, 1), w_std=-1.0), "above 0"),
+        (lambda: fluctuation((5, 4, 1), lambda z: 0 * z), "no kernel"),
+        (lambda: fluctuation((5, 4, 1), lambda z: 1 / (z * 0)), "finite"),
+        (lambda: fluctuation((5, 4, 1), lambda z: z.sum()), "element by element"),
+        (lambda: fluctuation((5, 4, 1), which="ntk", b_std=0.1), "no biases"),
+        (lambda: fluctuation((5, 4, 1), ew.Tanh(), which="ntk"), "ReLU"),
+        (lambda: fluctuation((5, 4, 1), which="both"), "which="),
         (lambda: finite_width.expected_ntk((5, 4, 1), np.eye(3)), r"\(n, 5\)"),
         (lambda: finite_width.expected_ntk((1, 4, 1), [[np.nan]]), "finite"),
     ],

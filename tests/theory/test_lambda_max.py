@@ -8,7 +8,7 @@ from everwide import InputError
 from everwide.spectral import KernelError, _spectrum
 from everwide.testing import Slope
 from everwide.theory import finite_width
-from everwide.theory.finite_width import _extremes
+from everwide.theory.finite_width._convergence import definite_extremes
 
 pytestmark = pytest.mark.once
 
@@ -112,11 +112,12 @@ def test_the_tail_of_the_trace_is_above_that_of_deep_networks():
     traces, largest = np.einsum("dii->d", kernels), np.linalg.eigvalsh(kernels)[:, -1]
     mean = 2 * 3 * 4 / 3
     levels = mean * np.array([0.5, 1.0, 1.5, 2.0, 3.0, 5.0])
-    bound = finite_width.ntk_trace_tail((3, 10, 10, 1), x, levels)
+    expected = finite_width.expected_ntk((3, 10, 10, 1), x)
+    bound = finite_width.lambda_max_tail(expected, levels, layer_widths=(3, 10, 10, 1))
     assert np.all(np.mean(traces >= levels[:, None], 1) <= bound)
     assert np.all(np.mean(largest >= levels[:, None], 1) <= bound)
     np.testing.assert_array_equal(bound[:2], 1.0)
-    assert finite_width.ntk_trace_tail((3, 10, 10, 1), x, levels[-1]) == bound[-1] < 0.05
+    assert finite_width.lambda_max_tail(expected, levels[-1], layer_widths=(3, 10, 10, 1)) == bound[-1] < 0.05
     error = traces.std() / 3000**0.5
     assert abs(traces.mean() - mean) < 5 * error
 
@@ -145,13 +146,13 @@ def test_extremes_of_a_large_matrix_need_no_spectrum(monkeypatch):
     rng, n = RNG(5), 60
     features = rng.normal(size=(n, n)) / n**0.5
     kernel = features @ features.T + 0.01 * np.eye(n)
-    values, found = np.linalg.eigvalsh(kernel), _extremes.definite_extremes(kernel)
+    values, found = np.linalg.eigvalsh(kernel), definite_extremes(kernel)
     assert (found.smallest, found.largest) == pytest.approx((values[0], values[-1]), rel=1e-8)
     singular = kernel.copy()
     singular[1], singular[:, 1] = singular[0], singular[:, 0]
     singular[1, 1] = singular[0, 0]
     with pytest.raises(KernelError, match="singular up to rounding"):
-        _extremes.definite_extremes(singular)
+        definite_extremes(singular)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +166,9 @@ def test_extremes_of_a_large_matrix_need_no_spectrum(monkeypatch):
         (lambda: finite_width.lambda_max_tail(np.eye(2), 2.0, width=0), InputError, "width"),
         (lambda: finite_width.lambda_max_tail(np.eye(2), 2.0, width=5, neuron=0.5), InputError, "no bound on each"),
         (lambda: finite_width.lambda_max_tail(np.zeros((2, 2)), 2.0, width=5), KernelError, "zero"),
-        (lambda: finite_width.ntk_trace_tail((3, 5, 1), np.eye(2), 2.0), InputError, r"\(n, 3\)"),
-        (lambda: finite_width.ntk_trace_tail((2, 5, 1), np.zeros((2, 2)), 2.0), InputError, "not all 0"),
+        (lambda: finite_width.lambda_max_tail(np.eye(2), 2.0), InputError, "one of both"),
+        (lambda: finite_width.lambda_max_tail(np.eye(2), 2.0, layer_widths=(2,)), InputError, "from the inputs"),
+        (lambda: finite_width.lambda_max_tail(np.zeros((2, 2)), 2.0, layer_widths=(2, 5, 1)), KernelError, "zero"),
         (lambda: finite_width.kernel_concentration_bound(np.eye(2), width=5, delta=1.0), InputError, "probability"),
     ],
 )

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from ..empirical import ntk_block
 from ..kernel import Example
 from ..layers import AbstractLayer
-from ..linearization import parameter_movement
+from ..linearization import movement
 from ..signal import Parametrization
 
 Params = Any
@@ -52,7 +52,7 @@ class Trainer(eqx.Module):
             params = lax.fori_loop(0, length, descend, params)
             outputs = (self._outputs(params, x) for x in (self.x, self.x_test))
             change = jnp.linalg.norm(self._kernel(params, self.x) - kernel) / jnp.linalg.norm(kernel)
-            moved = parameter_movement(start, params)
+            moved = movement(start, params)
             return params, (*outputs, change, moved.absolute, moved.relative)
 
         _, (train, test, change, moved, relative) = lax.scan(stretch, start, lengths)

@@ -1,29 +1,11 @@
-"""What stays of a network when its parameters hardly move, and how to tell whether they do."""
+"""A network to first and second order in its parameters, and how far training moves it away from there."""
 
-from ._bounds import LeeBounds as LeeBounds
-from ._bounds import lee_bounds as lee_bounds
-from ._bounds import relu_linearization_bound as relu_linearization_bound
-from ._bounds import relu_linearization_sup as relu_linearization_sup
-from ._bounds import smooth_linearization_bound as smooth_linearization_bound
-from ._bounds import two_layer_kernel as two_layer_kernel
 from ._expansion import linearize as linearize
-from ._expansion import scale_output as scale_output
 from ._expansion import taylor as taylor
-from ._function_space import function_space_step as function_space_step
-from ._function_space import influence as influence
-from ._kernels import KernelDistance as KernelDistance
-from ._kernels import LabelAlignment as LabelAlignment
 from ._kernels import kernel_distance as kernel_distance
 from ._kernels import label_alignment as label_alignment
-from ._laziness import Laziness as Laziness
-from ._laziness import lazy_kappa as lazy_kappa
-from ._movement import Gap as Gap
-from ._movement import Moved as Moved
-from ._movement import ParameterMovement as ParameterMovement
-from ._movement import feature_movement as feature_movement
+from ._movement import forgetting_score as forgetting_score
+from ._movement import influence as influence
 from ._movement import linearization_gap as linearization_gap
-from ._movement import parameter_movement as parameter_movement
-from ._quadratic import FirstOrderCorrection as FirstOrderCorrection
-from ._quadratic import QuadraticModel as QuadraticModel
-from ._quadratic import QuadraticTraining as QuadraticTraining
+from ._movement import movement as movement
 from ._quadratic import quadratic_model as quadratic_model

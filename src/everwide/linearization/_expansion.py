@@ -10,22 +10,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._checks import InputError
-from ._trees import Function, Params, displacement, moved, parameters, zero
+from .._checks import InputError, whole
+from .._trees import Function, Params, displacement, moved, parameters, zero
 
 
 def linearize(f: Function, params: Params) -> Function:
     """`f`, linearized in its parameters: `f_lin(new_params, x) = f(params, x) + Df(params, x) (new_params - params)`.
 
-    `f(params, x)` takes one example; so does the result, which is a function of the same kind: `jax.vmap`, `jax.jit`
-    and `jax.grad` apply, and it can be trained by any optimizer. The floating-point arrays of `params` are expanded;
-    other leaves stay what they are in `params`.
+    Args:
+        f: `f(params, x)`, of one example.
+        params: where it is expanded: in its floating-point arrays; other leaves stay what they are.
+
+    Returns:
+        A function of the same kind: `jax.vmap`, `jax.jit` and `jax.grad` apply, and any optimizer trains it.
 
     >>> import everwide as ew, jax, jax.numpy as jnp
-    >>> from everwide.linearization import linearize
     >>> net = ew.Serial(ew.Dense(), ew.Tanh(), ew.Dense(1))
     >>> params = net.init(jax.random.key(0), (3,), width=64)
-    >>> f_lin = linearize(net.apply, params)
+    >>> f_lin = ew.linearize(net.apply, params)
     >>> bool(jnp.allclose(f_lin(params, jnp.ones(3)), net.apply(params, jnp.ones(3))))
     True
 
@@ -35,9 +37,17 @@ def linearize(f: Function, params: Params) -> Function:
 
 
 def taylor(f: Function, params: Params, degree: int) -> Function:
-    """The Taylor polynomial of `f` in its parameters around `params`, up to `degree`; arguments as in `linearize`.
+    """The Taylor polynomial of `f` in its parameters around `params`.
 
     Its error falls with the power `degree + 1` of the distance from `params`. A degree more doubles the work.
+
+    Args:
+        f: as in `linearize`.
+        params: as in `linearize`.
+        degree: 0 (a constant), 1 (linear) or more.
+
+    Returns:
+        A function of the same kind.
 
     >>> import jax.numpy as jnp
     >>> from everwide.linearization import taylor
@@ -45,34 +55,17 @@ def taylor(f: Function, params: Params, degree: int) -> Function:
     >>> float(square(jnp.ones(()), 1.0))
     2.5
     """
-    if isinstance(degree, bool) or not isinstance(degree, int) or degree < 0:
-        raise InputError(f"degree={degree!r}: expected a whole number, 0 (a constant), 1 (linear) or more.")
     parameters(params)  # say at once what is wrong with them
-    return functools.partial(_polynomial, f, params, degree)
-
-
-def scale_output(f: Function, alpha: float | Array) -> Function:
-    """`alpha f`: for large `alpha` training is lazy, whatever the width. Divide the learning rate by `alpha**2`.
-
-    >>> import jax.numpy as jnp
-    >>> from everwide.linearization import scale_output
-    >>> float(scale_output(lambda p, x: p * x, 10.0)(jnp.ones(()), 2.0))
-    20.0
-
-    Chizat, Oyallon and Bach 2019, On lazy training in differentiable programming.
-    """
-    return functools.partial(_scaled, f, alpha)
-
-
-def _scaled(f: Function, alpha: float | Array, params: Params, x: Any) -> Any:
-    fit = lambda value: alpha if isinstance(alpha, int | float) else jnp.asarray(alpha, value.dtype)
-    return jax.tree.map(lambda value: fit(value) * value, f(params, x))
+    return functools.partial(_polynomial, f, params, whole(degree, "degree", least=0))
 
 
 def _polynomial(f: Function, params: Params, degree: int, new_params: Params, x: Any) -> Any:
     base, rest = parameters(params)
     towards = displacement(base, parameters(new_params, "new_params")[0])
-    derivatives = lambda s: (_floating(f(eqx.combine(moved(base, towards, s), rest), x)),)
+
+    def derivatives(s: Array) -> tuple:
+        return (_floating(f(eqx.combine(moved(base, towards, s), rest), x)),)
+
     for _ in range(degree):
         derivatives = _and_one_more(derivatives)
     terms = derivatives(zero(base))

@@ -14,19 +14,7 @@ _ASYMMETRY = 1e-3  # relative to the largest entry: more than rounding, less tha
 
 
 class KernelDistance(NamedTuple):
-    """Distances and similarities of two kernel matrices.
-
-    - `frobenius`: `|k1 - k0|_F`. `relative`: the same over `|k0|_F`. `operator`: the largest eigenvalue of
-      `k1 - k0` in magnitude.
-    - `alignment`: `<k0, k1> / (|k0|_F |k1|_F)`, 1 for kernels that differ by a factor (Cristianini et al. 2001).
-    - `cka`: the alignment of the centred kernels `H k H`, `H = I - 1/n` (Kornblith et al. 2019).
-
-    >>> import jax.numpy as jnp
-    >>> from everwide.linearization import kernel_distance
-    >>> distance = kernel_distance(jnp.eye(3), 2 * jnp.eye(3))
-    >>> round(float(distance.relative), 6), round(float(distance.cka), 6)
-    (1.0, 1.0)
-    """
+    """Distances and similarities of two kernel matrices. Made by `kernel_distance`."""
 
     frobenius: Float[Array, ""]
     relative: Float[Array, ""]
@@ -36,20 +24,23 @@ class KernelDistance(NamedTuple):
 
 
 class LabelAlignment(NamedTuple):
-    """`<k, y y^T> / (|k|_F |y y^T|_F)`, and the same for the centred kernel and labels.
-
-    >>> import jax.numpy as jnp
-    >>> from everwide.linearization import label_alignment
-    >>> round(float(label_alignment(jnp.eye(2), jnp.array([1.0, -1.0])).centred), 6)
-    1.0
-    """
+    """Made by `label_alignment`."""
 
     uncentred: Float[Array, ""]
     centred: Float[Array, ""]
 
 
 def kernel_distance(k0: Any, k1: Any) -> KernelDistance:
-    """How far a kernel has moved from `k0` to `k1`, two symmetric matrices `(n, n)` on the same examples.
+    """How far a kernel has moved from `k0` to `k1`.
+
+    Args:
+        k0: `(n, n)`, symmetric.
+        k1: another one, on the same examples.
+
+    Returns:
+        `frobenius`: `|k1 - k0|_F`; `relative`: the same over `|k0|_F`; `operator`: the largest eigenvalue of `k1 - k0`
+        in magnitude; `alignment`: `<k0, k1> / (|k0|_F |k1|_F)`, 1 for kernels that differ by a factor; `cka`: the
+        alignment of the centred kernels `H k H`, `H = I - 1/n`.
 
     >>> import everwide as ew, jax.numpy as jnp, numpy as np
     >>> from everwide.linearization import kernel_distance
@@ -73,9 +64,15 @@ def kernel_distance(k0: Any, k1: Any) -> KernelDistance:
 
 
 def label_alignment(k: Any, y: Any) -> LabelAlignment:
-    """The cosine between a kernel `(n, n)` and that of the labels `y y^T`; `y` is `(n,)` or `(n, outputs)`.
+    """The cosine between a kernel and that of the labels: near 1, the kernel alone explains them.
 
-    Near 1, the kernel alone explains the labels. Labels that are all equal have no centred alignment: `nan`.
+    Args:
+        k: `(n, n)`, symmetric.
+        y: `(n,)` or `(n, outputs)`.
+
+    Returns:
+        `uncentred`: `<k, y y^T> / (|k|_F |y y^T|_F)`; `centred`: the same for the centred kernel and labels, `nan` for
+        labels that are all equal.
 
     >>> import jax.numpy as jnp
     >>> from everwide.linearization import label_alignment

@@ -1,4 +1,4 @@
-"""How far training has moved: outputs from their linearization, parameters, features."""
+"""How far training has moved outputs, parameters, features; and by how much one step on an example moves others."""
 
 from typing import Any, NamedTuple
 
@@ -7,22 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import InputError
+from .._trees import Function, Params, displacement, named_leaves, norm, outputs, parameters
 from ._expansion import linearize
-from ._trees import Function, Params, displacement, named_leaves, norm, outputs, parameters
 
 
 class Gap(NamedTuple):
-    """Outputs of a network minus those of its linearization.
-
-    - `values`: `(n, *outputs)`. `rms`: their root mean square. `largest`: the largest magnitude.
-    - `relative`: `rms` over the root mean square by which the outputs have moved.
-
-    >>> import jax.numpy as jnp
-    >>> from everwide.linearization import linearization_gap
-    >>> gap = linearization_gap(lambda p, x: p**2 * x, jnp.ones(()), 1.5 * jnp.ones(()), jnp.ones(4))
-    >>> round(float(gap.rms), 4), round(float(gap.relative), 4)
-    (0.25, 0.2)
-    """
+    """Outputs of a network minus those of its linearization. Made by `linearization_gap`."""
 
     values: Float[Array, "n *outputs"]
     rms: Float[Array, ""]
@@ -31,25 +22,14 @@ class Gap(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """The Euclidean length of a movement, and its ratio to the length of what moved.
+    """The Euclidean length of a movement, and its ratio to the length of what moved."""
 
-    >>> from everwide.linearization import Moved
-    >>> Moved(1.0, 0.5).relative
-    0.5
-    """
-
-    absolute: Float[Array, "..."] | float
-    relative: Float[Array, "..."] | float
+    absolute: Float[Array, ""]
+    relative: Float[Array, ""]
 
 
-class ParameterMovement(NamedTuple):
-    """How far parameters have moved, all of them together and leaf by leaf.
-
-    >>> import jax.numpy as jnp
-    >>> from everwide.linearization import parameter_movement
-    >>> parameter_movement({"w": jnp.ones(4)}, {"w": 2 * jnp.ones(4)}).leaves["['w']"].absolute
-    Array(2., dtype=float...)
-    """
+class Movement(NamedTuple):
+    """How far a tree of arrays has moved, all of them together and leaf by leaf. Made by `movement`."""
 
     absolute: Float[Array, ""]
     relative: Float[Array, ""]
@@ -60,12 +40,21 @@ class ParameterMovement(NamedTuple):
 def linearization_gap(f: Function, params0: Params, params: Params, x: Any) -> Gap:
     """`f(params, x) - f_lin(params, x)` over a batch `x`, where `f_lin` is `f` linearized at `params0`.
 
-    >>> import everwide as ew, jax, jax.numpy as jnp
+    Args:
+        f: `f(params, x)`, of one example.
+        params0: where it is linearized.
+        params: where both are compared.
+        x: a batch of examples.
+
+    Returns:
+        `values`, `(n, *outputs)`; `rms`, their root mean square; `largest`, in magnitude; `relative`, `rms` over the
+        root mean square by which the outputs have moved.
+
+    >>> import jax.numpy as jnp
     >>> from everwide.linearization import linearization_gap
-    >>> net = ew.Serial(ew.Dense(), ew.Tanh(), ew.Dense(1))
-    >>> start, end = (net.init(jax.random.key(seed), (3,), width=64) for seed in (0, 1))
-    >>> linearization_gap(net.apply, start, end, jnp.ones((5, 3))).values.shape
-    (5, 1)
+    >>> gap = linearization_gap(lambda p, x: p**2 * x, jnp.ones(()), 1.5 * jnp.ones(()), jnp.ones(4))
+    >>> round(float(gap.rms), 4), round(float(gap.relative), 4)
+    (0.25, 0.2)
 
     Lee et al. 2019, theorem 2.1: along gradient descent, `O(width**-0.5)`.
     """
@@ -76,43 +65,92 @@ def linearization_gap(f: Function, params0: Params, params: Params, x: Any) -> G
 
 
 @eqx.filter_jit
-def parameter_movement(params0: Params, params: Params) -> ParameterMovement:
+def movement(start: Params, end: Params) -> Movement:
     """The Euclidean distance between two sets of parameters, and its ratio to the length of the first.
 
-    Leaves are named by their place in the tree. A leaf that starts at zero and moves has an infinite ratio.
+    Features are trees of arrays too: `movement(hidden(params0, x), hidden(params, x)).relative` is how far they have
+    moved. It falls like `width**-0.5` in the ntk parametrization, and stays in a mean-field one.
+
+    Args:
+        start: a tree of arrays.
+        end: one of the same structure.
+
+    Returns:
+        `absolute`, `relative`, and `leaves`, the same for every leaf by its place in the tree. What starts at zero and
+        moves has an infinite ratio.
 
     >>> import jax.numpy as jnp
-    >>> from everwide.linearization import parameter_movement
-    >>> float(parameter_movement(jnp.array([3.0, 4.0]), jnp.array([3.0, 5.0])).relative)
-    0.2
+    >>> from everwide.linearization import movement
+    >>> moved = movement({"w": jnp.array([3.0, 4.0])}, {"w": jnp.array([3.0, 5.0])})
+    >>> float(moved.relative), float(moved.leaves["['w']"].absolute)
+    (0.2, 1.0)
 
     Lee et al. 2019, theorem 2.1: `O(1)` in the ntk parametrization, `O(width**-0.5)` in the standard one.
     """
-    start, end = parameters(params0, "params0")[0], parameters(params)[0]
-    moved = displacement(start, end, ("params0", "params"))
-    leaves = zip(named_leaves(moved), jax.tree.leaves(start), strict=True)
+    first, last = parameters(start, "start")[0], parameters(end, "end")[0]
+    away = displacement(first, last, ("start", "end"))
+    leaves = zip(named_leaves(away), jax.tree.leaves(first), strict=True)
     named = {path: Moved(norm(d), _ratio(norm(d), norm(leaf))) for (path, d), leaf in leaves}
-    return ParameterMovement(norm(moved), _ratio(norm(moved), norm(start)), named)
+    return Movement(norm(away), _ratio(norm(away), norm(first)), named)
 
 
-@eqx.filter_jit
-def feature_movement(features: Function, params0: Params, params: Params, x: Any) -> Moved:
-    """How far a function of parameters and inputs has moved: root mean squares over examples and coordinates.
+def influence(ntk: Any, residual: Any, rate: float | Array) -> Float[Array, "n1 n *outputs"]:
+    """By how much a step of gradient descent on example `j` alone moves the output of example `i`, to first order.
 
-    - `features(params, x)`: for one example, the hidden layer that is to be watched, for example.
-    - `absolute`: of the change. `relative`: of the change, over that of the features at `params0`.
+    `-rate residual_j K_ij`: the loss of one example is `1/2 (f - y)^2`. Their mean over `j` is a step on all of them.
+    Examples with orthogonal gradients leave each other alone.
+
+    Args:
+        ntk: `(n1, n)`; with outputs, `(n1, n, outputs, outputs)`.
+        residual: `f - y` of the `n` examples, `(n,)` or `(n, outputs)`.
+        rate: the learning rate.
+
+    Returns:
+        `(n1, n)` or `(n1, n, outputs)`.
 
     >>> import jax.numpy as jnp
-    >>> from everwide.linearization import feature_movement
-    >>> hidden = lambda p, x: jnp.tanh(p @ x)
-    >>> float(feature_movement(hidden, jnp.eye(2), jnp.eye(2), jnp.ones((3, 2))).absolute)
-    0.0
-
-    With the width it falls like `width**-0.5` in the ntk parametrization, and stays in a mean-field one.
+    >>> from everwide.linearization import influence
+    >>> influence(jnp.array([[1.0, 0.5]]), jnp.array([1.0, -1.0]), 0.1)
+    Array([[-0.1 ,  0.05]], dtype=float...)
     """
-    before, now = (outputs(features, p, x) for p in (params0, params))
-    change = _rms(now - before)
-    return Moved(change, _ratio(change, _rms(before)))
+    k, r = _real(ntk), _real(residual)
+    full = k.ndim == 4 and r.ndim == 2 and k.shape[1:] == (*r.shape, r.shape[1])
+    shared = k.ndim == 2 and r.ndim in (1, 2) and k.shape[1] == r.shape[0]
+    if not (full or shared):
+        raise InputError(
+            f"ntk {k.shape} and residual {r.shape} do not fit together: expected (n1, n) with "
+            "(n,) or (n, outputs), or (n1, n, outputs, outputs) with (n, outputs)."
+        )
+    moved = k.reshape(*k.shape, *(1,) * (r.ndim - 1)) * r if shared else jnp.einsum("ijab,jb->ija", k, r)
+    return -(rate if isinstance(rate, int | float) else jnp.asarray(rate, moved.dtype)) * moved
+
+
+def forgetting_score(ntk: Any, old_residual: Any, residual: Any) -> Float[Array, ""]:
+    """How fast the loss of old examples grows while gradient flow learns new ones: above 0, it forgets them.
+
+    Args:
+        ntk: of the old examples with the new ones, as in `influence`.
+        old_residual: `f - y` of the old examples, `(n1,)` or `(n1, outputs)`.
+        residual: `f - y` of the new ones, whose mean loss is learned.
+
+    Returns:
+        The derivative by time, at the start, of the mean loss of the old examples.
+
+    >>> import jax.numpy as jnp
+    >>> from everwide.linearization import forgetting_score
+    >>> float(forgetting_score(jnp.array([[0.5]]), jnp.array([1.0]), jnp.array([-2.0])))
+    1.0
+    """
+    moved, old = influence(ntk, residual, 1.0).mean(1), _real(old_residual)
+    if old.shape != moved.shape:
+        raise InputError(f"old_residual has shape {old.shape}, expected {moved.shape}: one for each row of ntk.")
+    return jnp.sum(old * moved) / len(old)
+
+
+def _real(value: Any) -> Float[Array, "..."]:
+    """A floating-point array; Python numbers stay weakly typed, so that they widen nothing."""
+    array = jnp.asarray(float(value) if isinstance(value, int | float) else value)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
 
 
 def _rms(values: Array) -> Float[Array, ""]:

@@ -8,11 +8,24 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._trees import (
+    Function,
+    Outputs,
+    Params,
+    Products,
+    Vector,
+    as_vector,
+    batch_size,
+    displacement,
+    from_vector,
+    outputs,
+    parameters,
+    products,
+    targets,
+)
+from ..empirical import ntk_block
 from ..spectral import Spectrum
 from ._expansion import taylor
-from ._jacobian import tangent_kernel
-from ._products import Outputs, Products, Vector, products
-from ._trees import Function, Params, as_vector, displacement, from_vector, outputs, parameters, targets
 
 
 def quadratic_model(f: Function, params: Params) -> "QuadraticModel":
@@ -21,25 +34,34 @@ def quadratic_model(f: Function, params: Params) -> "QuadraticModel":
     With `d = new_params - params`, features `Phi(x) = Df` and curvature `Psi(x) = D^2 f`:
     `z(x) = f(params, x) + Phi(x)^T d + 1/2 d^T Psi(x) d`. `Psi` is never formed.
 
+    Args:
+        f: `f(params, x)`, of one example.
+        params: where it is expanded.
+
+    Returns:
+        A model with `value(new_params, x)` and `effective_features(new_params, x)` of one example, and
+        `trained(x, y, start=None)`, gradient flow on the mean of `1/2 |z - y|^2` to first order in the curvature:
+        `params_at(time)`, `features_at(time, x)`, `ntk_at(time, x1, x2)` and `first_order_correction()`, whose
+        `parallel` and `orthogonal` parts (in the span of the training features, and out of it) add to the solution of
+        the linear model, and whose `drift` is 0 where they are all: where the data are interpolated.
+
     >>> import jax.numpy as jnp
     >>> from everwide.linearization import quadratic_model
     >>> model = quadratic_model(lambda p, x: jnp.exp(p * x), jnp.zeros(()))
     >>> float(model.value(jnp.ones(()), 1.0)), float(model.effective_features(jnp.ones(()), 1.0))
     (2.5, 2.0)
+    >>> model.trained(jnp.ones(1), jnp.zeros(1)).ntk_at(1.0, jnp.ones(3)).shape
+    (3, 3)
+
+    Roberts, Yaida and Hanin 2022, The principles of deep learning theory, chapter 11; the orthogonal part of the
+    correction is integrated in closed form here.
     """
     parameters(params)  # say at once what is wrong with them
     return QuadraticModel(f, params)
 
 
 class QuadraticModel(eqx.Module):
-    """`f` around `params`, to second order. Made by `quadratic_model`.
-
-    >>> import jax.numpy as jnp
-    >>> from everwide.linearization import quadratic_model
-    >>> model = quadratic_model(lambda p, x: jnp.sin(p) @ x, jnp.zeros(3))
-    >>> model.effective_features(jnp.ones(3), jnp.ones(3)).shape
-    (3,)
-    """
+    """`f` around `params`, to second order. Made by `quadratic_model`."""
 
     function: Function
     params: Params
@@ -57,22 +79,22 @@ class QuadraticModel(eqx.Module):
         """
         base, rest = parameters(self.params)
         towards = displacement(base, parameters(new_params, "new_params")[0])
-        features = lambda p: jax.jacrev(lambda q: self.function(eqx.combine(q, rest), x))(p)
+        features = jax.jacrev(lambda p: self.function(eqx.combine(p, rest), x))
         first, change = jax.jvp(features, (base,), (towards,))
         return jax.tree.map(lambda a, b: a + b, first, change)
 
     @eqx.filter_jit
     def trained(self, x: Any, y: Any, *, start: Params | None = None) -> "QuadraticTraining":
-        """Gradient flow on `1/2 sum |z(x) - y|^2`, to first order in the curvature.
+        """Gradient flow on the mean over rows of `1/2 |z(x) - y|^2`, to first order in the curvature.
 
         - `x`: a batch of examples. `y`: `(n, *outputs)`. `start`: the parameters at time 0, `params` by default.
         """
         base, _ = parameters(self.params)
         begin = base if start is None else parameters(start, "start")[0]
         away = as_vector(displacement(base, begin, ("params", "start")))
-        found = outputs(self.function, self.params, x)
-        residual = (found - targets(y, found)).reshape(-1) + products(self.function, self.params, x).push(away)
-        values, vectors = Spectrum.traced(tangent_kernel(self.function, self.params, x, x))
+        here = outputs(self.function, self.params, x)
+        residual = (here - targets(y, here)).reshape(-1) + products(self.function, self.params, x).push(away)
+        values, vectors = Spectrum.traced(_tangent_kernel(self.function, self.params, x, x))
         return QuadraticTraining(self, x, away, residual, values, vectors)
 
 
@@ -85,12 +107,6 @@ class FirstOrderCorrection(NamedTuple):
       zero where the training data are interpolated; otherwise `orthogonal` has no limit.
 
     Both parts are trees like the parameters; the solution is the linear one plus both.
-
-    >>> import jax.numpy as jnp
-    >>> from everwide.linearization import quadratic_model
-    >>> model = quadratic_model(lambda p, x: jnp.sin(p) @ x, jnp.ones(3))
-    >>> model.trained(jnp.eye(3)[:2], jnp.zeros(2)).first_order_correction().parallel.shape
-    (3,)
     """
 
     parallel: Params
@@ -99,19 +115,10 @@ class FirstOrderCorrection(NamedTuple):
 
 
 class QuadraticTraining(eqx.Module):
-    """Gradient flow of a quadratic model on `1/2 sum |z(x) - y|^2`. Made by `QuadraticModel.trained`.
+    """Gradient flow of a quadratic model on the mean of `1/2 |z(x) - y|^2`. Made by `QuadraticModel.trained`.
 
-    Time is the learning rate times the number of steps; for the mean over `n` examples, divide it by `n`. Everything
-    holds to first order in the curvature: parameters move as in the linear model, and features move with them.
-
-    >>> import jax.numpy as jnp
-    >>> from everwide.linearization import quadratic_model
-    >>> training = quadratic_model(lambda p, x: jnp.sin(p) @ x, jnp.ones(3)).trained(jnp.eye(3)[:2], jnp.zeros(2))
-    >>> training.ntk_at(1.0, jnp.eye(3)).shape
-    (3, 3)
-
-    Roberts, Yaida and Hanin 2022, The principles of deep learning theory, chapter 11; the orthogonal part of the
-    correction is integrated in closed form here.
+    Time is the learning rate times the number of steps. Everything holds to first order in the curvature: parameters
+    move as in the linear model, and features move with them.
     """
 
     model: QuadraticModel
@@ -135,7 +142,7 @@ class QuadraticTraining(eqx.Module):
     @eqx.filter_jit
     def ntk_at(self, time: float | Array, x1: Any, x2: Any = None) -> Float[Array, "n1 n2"]:
         """The tangent kernel of the effective features; several outputs follow each other within an example."""
-        return tangent_kernel(self.model.value, self.params_at(time), x1, x1 if x2 is None else x2)
+        return _tangent_kernel(self.model.value, self.params_at(time), x1, x1 if x2 is None else x2)
 
     @eqx.filter_jit
     def first_order_correction(self) -> FirstOrderCorrection:
@@ -176,7 +183,7 @@ class QuadraticTraining(eqx.Module):
         return self.eigenvectors @ (inverse * (self.eigenvectors.T @ v))
 
     def _displacement(self, time: float | Array) -> Vector:
-        time = jnp.asarray(time, self.residual.dtype)
+        time = jnp.asarray(time, self.residual.dtype) / batch_size(self.x)  # of the mean loss
         seen = self.eigenvalues > 0
         lam = jnp.where(seen, self.eigenvalues, 1)
         learned = jnp.where(seen, -jnp.expm1(-time * lam) / lam, 0)  # the features of unseen modes vanish
@@ -185,3 +192,12 @@ class QuadraticTraining(eqx.Module):
 
     def _products(self) -> Products:
         return products(self.model.function, self.model.params, self.x)
+
+
+def _tangent_kernel(f: Function, params: Params, x1: Any, x2: Any) -> Float[Array, "n1 n2"]:
+    """`J(x1) J(x2)^T`; several outputs follow each other within an example."""
+    moving, rest = parameters(params)
+    left, right = (jax.tree.map(jnp.asarray, x) for x in (x1, x2))
+    blocks = ntk_block(lambda p, one: f(eqx.combine(p, rest), one).reshape(-1), moving, left, right)
+    n1, n2, k, _ = blocks.shape
+    return blocks.transpose(0, 2, 1, 3).reshape(n1 * k, n2 * k)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from everwide import ntk
 from everwide.empirical import ntk_block
 from everwide.layers import AbstractLayer
-from everwide.linearization import parameter_movement
+from everwide.linearization import movement
 from everwide.training import AbstractLoss
 
 from .._training import Params, State, begin, compiled, descend
@@ -83,7 +83,7 @@ class Course(eqx.Module):
         def stretch(state: State, length: Array) -> tuple[State, tuple]:
             state = descend(self._mean_loss, rule, state, length)
             change = ntk_block(self.net.apply, state.params, self.x, self.x) - kernels.train
-            moved = parameter_movement(start, state.params)
+            moved = movement(start, state.params)
             seen = (self._outputs(state.params, x) for x in (self.x, self.x_test))
             relative = jnp.linalg.norm(change.ravel()) / jnp.linalg.norm(kernels.train.ravel())
             return state, (*seen, relative, moved.absolute, moved.relative)

@@ -7,27 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..._checks import InputError, finite_array, layer_widths, positive, probability
+from ..._checks import InputError, finite_array, positive, probability
+from ..._checks import layer_widths as all_widths
 from ..._kernel_matrix import checked_kernel
 from ...spectral import KernelError, Spectrum
-from ._fluctuations import ntk_fluctuation
+from ._fluctuations import ntk_relative_variance
 
 _ROUNDING = 1e-12  # relative, of sums over a matrix in float64
 
 
 class LambdaMaxBounds(NamedTuple):
-    """Upper bounds on the largest eigenvalue of a kernel matrix. Made by `lambda_max_bounds`.
-
-    - `gershgorin`: the largest sum of a row's absolute values. `frobenius`: the root of the sum of squares.
-    - `trace`: the sum of the diagonal, the only one that needs no other entry.
-    - `moments`: the best that trace and Frobenius norm say together, never above them.
-
-    >>> import numpy as np
-
-    >>> from everwide.theory import finite_width
-    >>> finite_width.lambda_max_bounds(np.eye(3)).tightest
-    1.0
-    """
+    """Made by `lambda_max_bounds`."""
 
     gershgorin: float
     frobenius: float
@@ -43,11 +33,18 @@ class LambdaMaxBounds(NamedTuple):
 def lambda_max_bounds(kernel: Any) -> LambdaMaxBounds:
     """Upper bounds on the largest eigenvalue of a kernel matrix, from its entries alone.
 
-    With one of them for `lam_max`, gradient descent on the sum of `1/2 |f - y|^2` is stable at every rate below
-    `2 / lam_max`. For the value itself: `everwide.training.max_learning_rate`.
+    With one of them for `lam_max`, gradient descent on the mean over `n` rows of `1/2 |f - y|^2` is stable at every
+    rate below `2 n / lam_max`. For the value itself: `everwide.training.max_learning_rate`.
+
+    Args:
+        kernel: `(n, n)`.
+
+    Returns:
+        `gershgorin`: the largest sum of a row's absolute values; `frobenius`: the root of the sum of squares; `trace`:
+        the sum of the diagonal, the only one that needs no other entry; `moments`: the best that trace and Frobenius
+        norm say together, never above them; `tightest` of all.
 
     >>> import numpy as np
-
     >>> from everwide.theory import finite_width
     >>> bounds = finite_width.lambda_max_bounds(np.array([[2.0, 0.5], [0.5, 1.0]]))
     >>> bounds.gershgorin, bounds.trace, round(bounds.moments, 4)  # two rows: `moments` is the eigenvalue
@@ -69,56 +66,61 @@ def lambda_max_bounds(kernel: Any) -> LambdaMaxBounds:
 
 
 def lambda_max_tail(
-    expected: Any, threshold: Any, *, width: int, neuron: float | None = None
+    expected: Any,
+    threshold: Any,
+    *,
+    width: int | None = None,
+    neuron: float | None = None,
+    layer_widths: Sequence[int] | None = None,
 ) -> Float[np.ndarray, "*thresholds"]:
-    """A bound on the probability that the largest eigenvalue of a one-hidden-layer kernel reaches `threshold`.
+    """A bound on the probability that the largest eigenvalue of a finite kernel reaches `threshold`.
 
-    For kernels that are means over `width` independent neurons, each a positive semidefinite matrix whose eigenvalues
-    are bounded for sure: matrix Chernoff, `n (e^d / (1 + d)^(1 + d))^(mu / R)` with `mu` the largest eigenvalue of
-    the mean, `R = neuron / width` and `threshold = (1 + d) mu`. Deeper networks, and activations without a bound, do
-    not consist of such neurons: see `ntk_trace_tail`.
+    With `width`, for kernels that are means over so many independent neurons, each a positive semidefinite matrix whose
+    eigenvalues are bounded for sure: matrix Chernoff, `n (e^d / (1 + d)^(1 + d))^(mu / R)` with `mu` the largest
+    eigenvalue of the mean, `R = neuron / width` and `threshold = (1 + d) mu`.
 
-    - `expected`: `(n, n)`, the mean kernel. `threshold`: one or several.
-    - `neuron`: a bound on the largest eigenvalue of one neuron's matrix. By default `n`, right for
-      `s(w . x) s(w . x')` with `|s| <= 1`, and for `s'(w . x) s'(w . x') x . x'` with `|s'|, |x| <= 1`.
+    With `layer_widths`, for the tangent kernel of the ReLU network of `expected_ntk`, of any depth, at every width: the
+    largest eigenvalue is at most the trace, whose mean is exact and whose standard deviation is at most the sum of the
+    exact ones on the diagonal (`kernel_fluctuation`). The smaller of Markov's and of Cantelli's bound.
+
+    Args:
+        expected: `(n, n)`, the mean kernel.
+        threshold: one or several.
+        width: of the one hidden layer.
+        neuron: with `width`, a bound on the largest eigenvalue of one neuron's matrix. By default `n`, right for
+            `s(w . x) s(w . x')` with `|s| <= 1`, and for `s'(w . x) s'(w . x') x . x'` with `|s'|, |x| <= 1`.
+        layer_widths: of all layers, from the inputs to the outputs, with `expected=expected_ntk(layer_widths, x)`.
+
+    Returns:
+        A probability for each threshold.
 
     >>> import numpy as np
-
     >>> from everwide.theory import finite_width
     >>> finite_width.lambda_max_tail(np.diag([1.0, 0.5]), [1.0, 1.5, 2.0], width=100).round(4)
     array([1.    , 0.0089, 0.    ])
+    >>> layers = (2, 100, 100, 1)
+    >>> mean = finite_width.expected_ntk(layers, np.eye(2))
+    >>> finite_width.lambda_max_tail(mean, [6.0, 12.0, 24.0], layer_widths=layers).round(4)
+    array([1.    , 0.0616, 0.0072])
 
     Tropp 2012, User-friendly tail bounds for sums of random matrices, theorem 1.1.
     """
     matrix, levels = checked_kernel(expected), finite_array(threshold, "threshold")
     mean = _positive_largest(matrix)
+    if (width is None) == (layer_widths is None):
+        raise InputError(
+            "lambda_max_tail: expected width= (one hidden layer) or layer_widths= (any depth), one of both."
+        )
+    if layer_widths is not None:
+        return _trace_tail(float(np.trace(matrix)), ntk_relative_variance(all_widths(layer_widths)[1:-1]), levels)
     share = _neuron(neuron, len(matrix), mean) / positive(width, "width")
     excess = np.maximum(levels / mean - 1, 0)
     exponent = mean / share * (excess - (1 + excess) * np.log1p(excess))
     return np.asarray(np.minimum(1.0, len(matrix) * np.exp(exponent)))
 
 
-def ntk_trace_tail(widths: Sequence[int], x: Any, threshold: Any) -> Float[np.ndarray, "*thresholds"]:
-    """A bound on the probability that the largest eigenvalue of a finite ReLU network's tangent kernel is that large.
-
-    For the networks of `expected_ntk`, of any depth, at every width. The largest eigenvalue is at most the trace, whose
-    mean is exact and whose standard deviation is at most the sum of the exact ones on the diagonal
-    (`ntk_fluctuation`). The smaller of Markov's and of Cantelli's bound.
-
-    - `widths`: of all layers, from the inputs to the outputs. `x`: `(n, inputs)`. `threshold`: one or several.
-
-    >>> import numpy as np
-
-    >>> from everwide.theory import finite_width
-    >>> finite_width.ntk_trace_tail((2, 100, 100, 1), np.eye(2), [6.0, 12.0, 24.0]).round(4)
-    array([1.    , 0.0616, 0.0072])
-    """
-    layers, rows, levels = layer_widths(widths), finite_array(x, "x"), finite_array(threshold, "threshold")
-    if rows.ndim != 2 or rows.shape[1] != layers[0] or not rows.any():
-        raise InputError(f"x has shape {rows.shape}, expected (n, {layers[0]}), and rows that are not all 0.")
-    mean = 2 * (len(layers) - 1) * float(np.sum(rows**2)) / layers[0]
-    variance = ntk_fluctuation(layers).relative_variance * mean**2
-    above = np.maximum(levels - mean, 0)
+def _trace_tail(mean: float, relative_variance: float, levels: np.ndarray) -> np.ndarray:
+    variance, above = relative_variance * mean**2, np.maximum(levels - mean, 0)
     cantelli = np.where(above > 0, variance / (variance + np.where(above > 0, above, 1) ** 2), 1.0)
     return np.asarray(np.minimum(cantelli, mean / np.maximum(levels, mean)))
 
@@ -126,12 +128,20 @@ def ntk_trace_tail(widths: Sequence[int], x: Any, threshold: Any) -> Float[np.nd
 def kernel_concentration_bound(expected: Any, *, width: int, delta: float, neuron: float | None = None) -> float:
     """A distance, in operator norm, that a one-hidden-layer kernel keeps to its mean with probability `1 - delta`.
 
-    For kernels as in `lambda_max_tail`, whose arguments these are. By the matrix Bernstein inequality
-    `P(|K - E K| >= t) <= 2 n exp(-t^2 / 2 / (V + R t / 3))` with `R = neuron / width` and `V = R |E K|`, solved for
-    `t`. It falls with `1 / sqrt(width)`. The factor `2 n` cannot be left out.
+    By the matrix Bernstein inequality `P(|K - E K| >= t) <= 2 n exp(-t^2 / 2 / (V + R t / 3))` with
+    `R = neuron / width` and `V = R |E K|`, solved for `t`. It falls with `1 / sqrt(width)`. The factor `2 n` cannot be
+    left out.
+
+    Args:
+        expected: `(n, n)`, the mean kernel.
+        width: of the hidden layer, as in `lambda_max_tail`.
+        delta: the risk.
+        neuron: as in `lambda_max_tail`.
+
+    Returns:
+        The distance.
 
     >>> import numpy as np
-
     >>> from everwide.theory import finite_width
     >>> round(finite_width.kernel_concentration_bound(np.eye(2), width=10_000, delta=0.05), 4)
     0.0423
@@ -152,12 +162,12 @@ def _positive_largest(matrix: np.ndarray) -> float:
     return mean
 
 
-def _neuron(neuron: float | None, rows: int, mean: float) -> float:
-    found = float(rows) if neuron is None else positive(neuron, "neuron")
-    if found < mean * (1 - _ROUNDING):
+def _neuron(neuron: float | None, n: int, mean: float) -> float:
+    largest = float(n) if neuron is None else positive(neuron, "neuron")
+    if largest < mean * (1 - _ROUNDING):
         raise InputError(
-            f"neuron={found:.6g}, but the mean over neurons has an eigenvalue {mean:.6g}, and no bound on each of them "
-            "can be below that. Pass the largest eigenvalue that one neuron's matrix can have: with |s| <= B, the "
+            f"neuron={largest:.6g}, but the mean over neurons has an eigenvalue {mean:.6g}, and no bound on each of "
+            "them can be below that. Pass the largest eigenvalue that one neuron's matrix can have: with |s| <= B, the "
             "number of rows times B^2."
         )
-    return found
+    return largest

@@ -2,13 +2,11 @@
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..._checks import finite_array, not_negative, positive
-from ...linearization import lee_bounds
-from ._extremes import definite_extremes
+from ._convergence import definite_extremes
 
 _NOT_ADVICE = (
     "A certificate is sufficient, not necessary, and no advice on widths: networks in practice converge at widths many "
@@ -17,22 +15,7 @@ _NOT_ADVICE = (
 
 
 class Certificate(NamedTuple):
-    """A proof of convergence, or what is missing for one. Made by `certificate`, which says for which networks.
-
-    - `lambda_min`: the smallest eigenvalue of the kernel at the start.
-    - `radius`: while no row of weights has moved further, the kernel's eigenvalues stay above `lambda_min / 2`.
-    - `movement`: no row moves further than that while they do.
-    - `sufficient_width`: from which `movement < radius`, so that neither ever ends. `holds`: the width is larger.
-    - `rate`: then `loss(t) <= exp(-rate t) loss(0)`, in gradient flow with learning rate 1.
-
-    >>> import numpy as np
-
-    >>> from everwide.theory import finite_width
-    >>> print(finite_width.certificate(np.eye(2), loss=0.1, width=1000))
-    Certified: width 1000 is above 204.8. The loss falls at least as exp(-0.5 t); no row of weights moves by more than
-    0.05657. A certificate is sufficient, not necessary, and no advice on widths: networks in practice converge at
-    widths many orders of magnitude smaller.
-    """
+    """A proof of convergence, or what is missing for one, as a sentence too. Made by `certificate`."""
 
     lambda_min: float
     radius: float
@@ -64,21 +47,31 @@ def certificate(kernel: Any, *, loss: float, width: int) -> Certificate:
     closes the circle. Networks in practice converge at widths many orders of magnitude below: with `m = 12` rows, at
     4000 where the proof asks for 7e12.
 
-    - `kernel`: `(m, m)`, at the start: `everwide.linearization.two_layer_kernel(w, a, x, activation=s)`.
-    - `loss`: at the start, the mean of `1/2 (f - y)^2`.
+    Args:
+        kernel: `(m, m)`, the tangent kernel at the start: `everwide.empirical_ntk(f, w, x)`.
+        loss: at the start, the mean of `1/2 (f - y)^2`.
+        width: hidden units.
+
+    Returns:
+        `holds`: the width is above `sufficient_width`, so that `movement < radius`. Then
+        `loss(t) <= exp(-rate t) loss(0)` in gradient flow with learning rate 1, no row of weights moves further than
+        `movement`, and no eigenvalue of the kernel falls below `lambda_min / 2`, which takes a movement by `radius`.
 
     >>> import numpy as np
-
     >>> from everwide.theory import finite_width
-    >>> found = finite_width.certificate(np.eye(10), loss=0.5, width=4096)
-    >>> found.holds, found.sufficient_width
+    >>> proof = finite_width.certificate(np.eye(10), loss=0.5, width=4096)
+    >>> proof.holds, proof.sufficient_width
     (False, 640000.0)
+    >>> print(finite_width.certificate(np.eye(2), loss=0.1, width=1000))
+    Certified: width 1000 is above 204.8. The loss falls at least as exp(-0.5 t); no row of weights moves by more than
+    0.05657. A certificate is sufficient, not necessary, and no advice on widths: networks in practice converge at
+    widths many orders of magnitude smaller.
 
     Du, Zhai, Poczos and Singh 2019, Gradient descent provably optimizes over-parameterized neural networks, for the
     argument.
     """
-    found, start, units = definite_extremes(kernel), not_negative(loss, "loss"), positive(width, "width")
-    smallest, m = found.smallest, found.rows
+    smallest, _, m = definite_extremes(kernel)
+    start, units = not_negative(loss, "loss"), positive(width, "width")
     ratio = m / smallest
     movement = 2 * 2**0.5 * ratio * (start / units) ** 0.5
     needed = ratio * ratio * (ratio * ratio) * 128 * start if start else 0.0  # a power would overflow with an error
@@ -86,23 +79,7 @@ def certificate(kernel: Any, *, loss: float, width: int) -> Certificate:
 
 
 class LeeCertificate(NamedTuple):
-    """What is proved about training a wide network of any depth. Made by `lee_certificate`.
-
-    - `lambda_min`, `lambda_max`: of the kernel. `stable_rate`: `2 / (lambda_min + lambda_max)`.
-    - `contraction`: of the residual's norm in each step of gradient descent, at least.
-    - `movement`: on the sum of the lengths of all steps. `kernel_change`: on `|T_t - T_0|_F`, `T` the tangent kernel
-      over the width. `taylor_gap`: on the distance, at any step, between the outputs on the training rows and their
-      first-order expansion around the start, both at the parameters of that step.
-    - `sufficient_width`: from which the proof holds. `holds`: the width is that large and the rate below `stable_rate`.
-
-    >>> import numpy as np
-
-    >>> from everwide.theory import finite_width
-    >>> print(finite_width.lee_certificate(np.eye(2), width=10**4, rate=0.5, lipschitz=1.0, residual=1.0))
-    Certified: width 10000 is at least 324 and the rate 0.5 below 1. The residual falls by the factor 0.8333 in every
-    step; the parameters move by at most 0.03, the kernel by 0.06. A certificate is sufficient, not necessary, and no
-    advice on widths: networks in practice converge at widths many orders of magnitude smaller.
-    """
+    """What is proved about training a wide network of any depth, as a sentence too. Made by `lee_certificate`."""
 
     lambda_min: float
     lambda_max: float
@@ -118,12 +95,12 @@ class LeeCertificate(NamedTuple):
     residual: float
 
     def residual_after(self, steps: Any) -> Float[np.ndarray, "*steps"]:
-        """Bound on `|f - y|` after so many steps of gradient descent."""
+        """Bound on the root mean square of `f - y` after so many steps of gradient descent."""
         return np.asarray(self.residual * self.contraction ** finite_array(steps, "steps"))
 
     def residual_at(self, time: Any) -> Float[np.ndarray, "*times"]:
-        """Bound on `|f - y|` in gradient flow, whose time counts steps of this rate."""
-        return np.asarray(self.residual * np.exp(-self.rate * self.lambda_min / 3 * finite_array(time, "time")))
+        """The same in gradient flow, whose time counts steps of this rate."""
+        return np.asarray(self.residual * np.exp((self.contraction - 1) * finite_array(time, "time")))
 
     def taylor_gap_after(self, steps: Any) -> Float[np.ndarray, "*steps"]:
         """`taylor_gap` up to so many steps: each adds its share, and the shares fall with the residual."""
@@ -147,46 +124,60 @@ class LeeCertificate(NamedTuple):
 def lee_certificate(kernel: Any, *, width: int, rate: float, lipschitz: float, residual: float) -> LeeCertificate:
     """Does gradient descent on a wide network of any depth provably stay near its linearization? Not advice.
 
-    The constants of `everwide.linearization.lee_bounds`, for a kernel: gradient descent with rate `rate / width` on the
-    sum of `1/2 |f - y|^2` in the standard parametrization, and gradient flow.
+    Gradient descent with rate `rate / width` in the standard parametrization, on the mean over rows of
+    `1/2 |f - y|^2`, and gradient flow. With `R = sqrt(n) residual` and the smallest eigenvalue `lam`: the residual
+    falls by `1 - rate lam / (3 n)` in every step, parameters move by at most `3 K R / (lam sqrt(width))`, the kernel
+    over the width by `6 K^3 R / (lam sqrt(width))`, from width `(18 K^3 R / lam^2)^2` on.
 
-    - `kernel`: `(n, n)`, the tangent kernel of the training rows over the width: that of the NTK parametrization. At
-      the start; or of the infinite network, and then it holds if the one at the start is within `lambda_min / 3`.
-    - `lipschitz`: `K` with `|J|_F <= K sqrt(width)` and `|J - J'|_F <= K sqrt(width) |theta - theta'|` within
-      `movement` of the start: `estimate_jacobian_lipschitz` measures it.
-    - `residual`: a bound on `|f - y|` at the start: `initial_residual_quantile` has one.
+    Args:
+        kernel: `(n, n)`, the tangent kernel of the training rows over the width: that of the NTK parametrization. At
+            the start; or of the infinite network, and then it holds if the one at the start is within `lambda_min / 3`.
+        width: of all hidden layers.
+        rate: the learning rate, times the width; below `2 n / (lambda_min + lambda_max)`.
+        lipschitz: `K` with `|J|_F <= K sqrt(width)` and `|J - J'|_F <= K sqrt(width) |theta - theta'|` within
+            `movement` of the start: `estimate_jacobian_lipschitz` measures it.
+        residual: a bound on the root mean square of `f - y` at the start: `initial_residual_quantile` has one.
 
-    `taylor_gap`, `9 K^3 R^2 / (lambda_min^2 sqrt(width))`, compares a network with its own expansion at the same
-    parameters. The separately trained linear model is a third thing: for that one see `gronwall_bound`.
+    Returns:
+        `lambda_min`, `lambda_max` of the kernel; `stable_rate`, `2 n / (lambda_min + lambda_max)`; `contraction` of the
+        residual in each step, at least; `movement`, on the sum of the lengths of all steps; `kernel_change`, on
+        `|T_t - T_0|_F`, `T` the tangent kernel over the width; `taylor_gap`, `9 K^3 R^2 / (lam^2 sqrt(n width))`, on
+        the root mean square, at any step, of outputs on the training rows minus their first-order expansion, both at
+        the parameters of that step (for the separately trained linear model see `convergence_rate`);
+        `sufficient_width`; `holds`: the width is that large and the rate below `stable_rate`. `residual_after(steps)`,
+        `residual_at(time)`, `taylor_gap_after(steps)`.
 
     >>> import numpy as np
-
     >>> from everwide.theory import finite_width
-    >>> found = finite_width.lee_certificate(np.diag([0.5, 1.0]), width=100, rate=0.5, lipschitz=1.0, residual=1.0)
-    >>> found.holds, found.sufficient_width
-    (False, 5184.0)
+    >>> kernel, residual = np.diag([0.5, 1.0]), 0.5**0.5  # of two rows: R = 1
+    >>> proof = finite_width.lee_certificate(kernel, width=100, rate=1.0, lipschitz=1.0, residual=residual)
+    >>> proof.holds, round(proof.sufficient_width)
+    (False, 5184)
+    >>> print(finite_width.lee_certificate(np.eye(2), width=10**4, rate=1.0, lipschitz=1.0, residual=residual))
+    Certified: width 10000 is at least 324 and the rate 1 below 2. The residual falls by the factor 0.8333 in every
+    step; the parameters move by at most 0.03, the kernel by 0.06. A certificate is sufficient, not necessary, and no
+    advice on widths: networks in practice converge at widths many orders of magnitude smaller.
 
-    Lee et al. 2019, Wide neural networks of any depth evolve as linear models under gradient descent, appendix.
+    Lee et al. 2019, Wide neural networks of any depth evolve as linear models under gradient descent, appendix on
+    convergence in discrete time; there the loss is a sum, and its rate is ours over `n`.
     """
-    found, step, start = definite_extremes(kernel), positive(rate, "rate"), not_negative(residual, "residual")
+    smallest, largest, n = definite_extremes(kernel)
+    step, start = positive(rate, "rate"), not_negative(residual, "residual")
     constant, units = positive(lipschitz, "lipschitz"), positive(width, "width")
-    with jax.enable_x64(True):  # widths in certificates leave the range of float32
-        bounds = lee_bounds(width=units, rate=step, eigenvalue=found.smallest, lipschitz=constant, residual=start)
-        numbers = [float(value) for value in bounds[:4]]
-    contraction, movement, change, needed = numbers
-    relative = start / found.smallest
-    gap = 9 * constant * constant * constant * relative * relative / units**0.5
-    stable = 2 / (found.smallest + found.largest)
+    relative = n**0.5 * start / smallest
+    movement = 3 * constant * relative / units**0.5
+    cube, stable = constant * constant * constant, 2 * n / (smallest + largest)
+    root = 18 * cube * relative / smallest
     return LeeCertificate(
-        lambda_min=found.smallest,
-        lambda_max=found.largest,
+        lambda_min=smallest,
+        lambda_max=largest,
         stable_rate=stable,
-        contraction=contraction,
+        contraction=1 - step * smallest / (3 * n),
         movement=movement,
-        kernel_change=change,
-        taylor_gap=gap,
-        sufficient_width=needed,
-        holds=units >= needed and step < stable,
+        kernel_change=2 * constant * constant * movement,
+        taylor_gap=9 * cube * relative * relative / (n * units) ** 0.5,
+        sufficient_width=root * root,
+        holds=units >= root * root and step < stable,
         width=width,
         rate=step,
         residual=start,

@@ -8,16 +8,10 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+import everwide as ew
 from everwide import InputError
-from everwide.linearization import (
-    lee_bounds,
-    linearize,
-    relu_linearization_bound,
-    relu_linearization_sup,
-    smooth_linearization_bound,
-    two_layer_kernel,
-)
 from everwide.testing import Slope, exact_for
+from everwide.theory.finite_width import lee_certificate, linearization_bound, relu_linearization_sup
 
 pytestmark = pytest.mark.once
 
@@ -44,17 +38,24 @@ def test_the_smooth_bound_is_never_violated():
             u = np.abs(u) * np.sign(-a * np.tanh(z))
         u *= radius / np.linalg.norm(u)
         found = error(np.tanh, lambda v: 1 - np.tanh(v) ** 2, z, u, a)
-        worst = max(worst, found / float(smooth_linearization_bound(radius, width=m, curvature=TANH)))
+        worst = max(worst, found / linearization_bound(radius, width=m, curvature=TANH))
     assert 0.2 < worst <= 1
 
 
 def test_the_relu_bound_holds_with_its_probability():
-    rng, violations, compiled = RNG(2), 0, jax.jit(relu_linearization_sup)
+    rng, violations = RNG(2), 0
     for _ in range(300):
-        m, radius = int(rng.choice([100, 1000, 10_000])), 10 ** rng.uniform(-1, 1)  # few shapes to compile
-        supremum = compiled(rng.normal(size=m), rng.choice([-1.0, 1.0], m), radius)
-        violations += bool(supremum > relu_linearization_bound(radius, width=m, delta=0.05))
+        m, radius = int(rng.choice([100, 1000, 10_000])), 10 ** rng.uniform(-1, 1)
+        supremum = relu_linearization_sup(rng.normal(size=m), rng.choice([-1.0, 1.0], m), radius)
+        violations += bool(supremum > linearization_bound(radius, width=m, delta=0.05))
     assert violations == 0
+
+
+def test_the_bounds_in_numbers():
+    """`8^(4/3) = 16`, `log(e^16)^(1/4) = 2`, `64^(1/6) = 2`."""
+    assert linearization_bound(8.0, width=64, delta=np.exp(-16.0)) == pytest.approx((2 * 16 + 8 * 2) / 2)
+    assert linearization_bound(8.0, width=64, curvature=0.5) == pytest.approx(0.5 * 64 / (2 * 8))
+    assert linearization_bound([1.0, 8.0], width=1, delta=np.exp(-1.0)).tolist() == pytest.approx([3.0, 40.0])
 
 
 @pytest.mark.parametrize("radius", [0.3, 1.0, 3.0])
@@ -102,26 +103,13 @@ def test_a_linearized_relu_network_is_its_kernel():
     w0, w, a, x = (jnp.asarray(v, DTYPE) for v in (w0, w, a, x))
     f = lambda weights, one: a @ jax.nn.relu(weights @ one) / 40**0.5
     features = jax.jit(jax.vmap(jax.grad(f), (None, 0)))(w0, x)
-    linear = jax.vmap(linearize(f, w0), (None, 0))(w, x)
+    linear = jax.vmap(ew.linearize(f, w0), (None, 0))(w, x)
     assert exact_for(DTYPE).excess(linear, jnp.einsum("nij,ij->n", features, w)) < 1  # no constant term
     kernel = jnp.einsum("nij,mij->nm", features, features)
-    assert exact_for(DTYPE).excess(two_layer_kernel(w0, a, x), kernel) < 1
-    smooth = jax.jit(jax.vmap(jax.grad(lambda v, one: a @ jnp.tanh(v @ one) / 40**0.5), (None, 0)))(w0, x)
-    got = two_layer_kernel(w0, a, x[:2], x, activation=jnp.tanh)
-    assert exact_for(DTYPE).excess(got, jnp.einsum("nij,mij->nm", smooth[:2], smooth)) < 1
-
-
-def test_the_least_width_solves_its_inequality():
-    rate, eigenvalue, lipschitz, residual = 0.9, 0.4, 1.7, 2.3
-    given = {"rate": rate, "eigenvalue": eigenvalue, "lipschitz": lipschitz, "residual": residual}
-    width = float(lee_bounds(width=1, **given).least_width)
-    left = 1 - 2 / 3 * rate * eigenvalue + 6 * rate * lipschitz**3 * residual / (eigenvalue * np.sqrt(width))
-    found = lee_bounds(width=width, **given)
-    assert float(found.contraction) == pytest.approx(left, abs=1e-5)
-    assert float(found.parameters) == pytest.approx(3 * lipschitz * residual / eigenvalue / np.sqrt(width), rel=1e-5)
-    assert float(found.kernel) == pytest.approx(6 * lipschitz**3 * residual / eigenvalue / np.sqrt(width), rel=1e-5)
-    assert bool(lee_bounds(width=1.01 * width, **given).valid)
-    assert not bool(lee_bounds(width=0.99 * width, **given).valid)
+    assert exact_for(DTYPE).excess(ew.empirical_ntk(f, w0, x, outputs="trace"), kernel) < 1
+    gates = (np.asarray(x @ w0.T) > 0).astype(float)
+    by_hand = np.asarray(x @ x.T) * (gates @ gates.T) / 40
+    assert exact_for(DTYPE).excess(kernel, by_hand) < 1
 
 
 def test_the_bounds_hold_on_a_run():
@@ -133,42 +121,35 @@ def test_the_bounds_hold_on_a_run():
     jacobian = jax.jit(lambda p: jax.jacrev(f)(p).reshape(2, -1))
     before, y = jacobian(start), f(start) + jnp.array([0.2, -0.2])
     values = np.linalg.eigvalsh(before @ before.T / n)
-    rate = 1.0 / (values[0] + values[-1])
-    points, lengths, residuals = [start], 0.0, [float(jnp.linalg.norm(f(start) - y))]
+    rate, rms = 2.0 / (values[0] + values[-1]), lambda r: float(jnp.sqrt(jnp.mean(jnp.square(r))))
+    points, lengths, residuals = [start], 0.0, [rms(f(start) - y)]
     for _ in range(15):
         here = jacobian(points[-1])
-        step = (rate / n) * ((f(points[-1]) - y) @ here).reshape(start.shape)
+        step = (rate / n) * ((f(points[-1]) - y) @ here).reshape(start.shape) / 2  # of the mean over two rows
         points.append(points[-1] - step)
         lengths += float(jnp.linalg.norm(step))
-        residuals.append(float(jnp.linalg.norm(f(points[-1]) - y)))
+        residuals.append(rms(f(points[-1]) - y))
     after = [jacobian(p) for p in points[1:]]
     apart = [np.linalg.norm(j - before) / np.linalg.norm(p - start) for j, p in zip(after, points[1:], strict=True)]
     lipschitz = max(np.linalg.norm(before), *(np.linalg.norm(j) for j in after), *apart) / np.sqrt(n)
-    bounds = lee_bounds(width=n, rate=rate, eigenvalue=values[0], lipschitz=lipschitz, residual=residuals[0])
-    assert bool(bounds.valid)
-    assert all(r <= 1.001 * residuals[0] * float(bounds.contraction) ** t for t, r in enumerate(residuals))
-    assert lengths <= float(bounds.parameters)
-    assert max(np.linalg.norm(j @ j.T - before @ before.T) / n for j in after) <= float(bounds.kernel)
-
-
-def test_arrays_and_jit():
-    radii = jnp.array([0.5, 2.0])
-    assert smooth_linearization_bound(radii, width=100, curvature=0.5).shape == (2,)
-    z, a = jnp.array([0.1, 0.2, -0.3]), jnp.array([1.0, -1.0, 1.0])
-    batch = jax.jit(jax.vmap(relu_linearization_sup, (None, None, 0)))(z, a, radii)
-    assert exact_for(DTYPE).excess(batch, [relu_linearization_sup(z, a, radius) for radius in radii]) < 1
+    given = {"width": n, "rate": rate, "lipschitz": lipschitz, "residual": residuals[0]}
+    bounds = lee_certificate(np.asarray(before @ before.T / n, float), **given)
+    assert bounds.holds
+    assert all(r <= 1.001 * residuals[0] * bounds.contraction**t for t, r in enumerate(residuals))
+    assert lengths <= bounds.movement
+    assert max(np.linalg.norm(j @ j.T - before @ before.T) / n for j in after) <= bounds.kernel_change
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: smooth_linearization_bound(-1.0, width=10, curvature=1.0), "radius=-1.0: expected 0 or more"),
-        (lambda: smooth_linearization_bound(1.0, width=0, curvature=1.0), "width=0: expected a number above 0"),
-        (lambda: relu_linearization_bound(1.0, width=10, delta=1.5), "expected a probability below 1"),
+        (lambda: linearization_bound(-1.0, width=10, curvature=1.0), "radius=-1.0: expected distances, 0 or more"),
+        (lambda: linearization_bound(1.0, width=0, curvature=1.0), "width=0: expected a finite number above 0"),
+        (lambda: linearization_bound(1.0, width=10, delta=1.5), "expected a probability"),
+        (lambda: linearization_bound(1.0, width=10, delta=0.5, curvature=1.0), "one of both"),
+        (lambda: linearization_bound(1.0, width=10), "one of both"),
         (lambda: relu_linearization_sup(np.ones(3), np.ones(2), 1.0), r"z has shape \(3,\) and a \(2,\)"),
         (lambda: relu_linearization_sup(np.ones(2), np.array([1.0, 0.5]), 1.0), "1 and -1 only"),
-        (lambda: two_layer_kernel(np.ones((4, 3)), np.ones(4), np.ones((2, 5))), "do not fit together"),
-        (lambda: lee_bounds(width=10, rate=1.0, eigenvalue=0.0, lipschitz=1.0, residual=1.0), "eigenvalue=0.0"),
     ],
 )
 def test_numbers_out_of_range(call, message):

@@ -1,7 +1,7 @@
-"""Parameters as points of a vector space: which leaves move, and how to move them."""
+"""Parameters as points of a vector space: which leaves move, how to move them, and what outputs do along them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import InputError
+from ._checks import InputError
 
 Params = Any
 Function = Callable[[Params, Any], Any]  # f(params, x) of one example
+Vector = Float[Array, " p"]  # all parameters
+Outputs = Float[Array, " outputs"]  # all outputs of a batch
 
 
 def parameters(params: Params, label: str = "params") -> tuple[Params, Params]:
@@ -55,8 +57,8 @@ def require_alike(start: Params, end: Params, labels: tuple[str, str]) -> None:
 
 def named_leaves(tree: Params) -> list[tuple[str, Array]]:
     """Every leaf with its place in the tree, such as `['dense'].weight`."""
-    found = jax.tree_util.tree_leaves_with_path(tree)
-    return [(jax.tree_util.keystr(path) or "the root", leaf) for path, leaf in found]
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [(jax.tree_util.keystr(path) or "the root", leaf) for path, leaf in leaves]
 
 
 def _shortened(tree: Params) -> str:
@@ -80,13 +82,13 @@ def norm(tree: Params) -> Float[Array, ""]:
     return jnp.sqrt(sum((jnp.sum(jnp.square(leaf.astype(wide.dtype))) for leaf in jax.tree.leaves(tree)), wide))
 
 
-def as_vector(tree: Params) -> Float[Array, " p"]:
+def as_vector(tree: Params) -> Vector:
     """All leaves in one vector."""
     dtype = zero(tree).dtype
     return jnp.concatenate([leaf.astype(dtype).reshape(-1) for leaf in jax.tree.leaves(tree)])
 
 
-def from_vector(vector: Float[Array, " p"], like: Params) -> Params:
+def from_vector(vector: Vector, like: Params) -> Params:
     """The inverse of `as_vector`, with the shapes and dtypes of `like`."""
     leaves, structure = jax.tree.flatten(like)
     ends = np.cumsum([leaf.size for leaf in leaves])
@@ -109,22 +111,50 @@ def batch_size(x: Any, label: str = "x") -> int:
 def outputs(f: Function, params: Params, x: Any) -> Float[Array, "n *outputs"]:
     """`f` of every example."""
     batch_size(x)
-    found = jax.vmap(lambda one: f(params, one))(jax.tree.map(jnp.asarray, x))
-    if not (isinstance(found, jax.Array) and jnp.issubdtype(found.dtype, jnp.floating)):
-        raise InputError(f"f must return one floating-point array for one example, got {jax.tree.structure(found)}.")
-    return found
+    values = jax.vmap(lambda one: f(params, one))(jax.tree.map(jnp.asarray, x))
+    if not (isinstance(values, jax.Array) and jnp.issubdtype(values.dtype, jnp.floating)):
+        raise InputError(f"f must return one floating-point array for one example, got {jax.tree.structure(values)}.")
+    return values
 
 
-def vector_function(f: Function, params: Params, x: Any) -> Callable[[Float[Array, " p"]], Float[Array, " outputs"]]:
+def vector_function(f: Function, params: Params, x: Any) -> Callable[[Vector], Outputs]:
     """All outputs for a batch as one vector, a function of all parameters as one vector."""
     like, rest = parameters(params)
     return lambda vector: outputs(f, eqx.combine(from_vector(vector, like), rest), x).reshape(-1)
 
 
-def targets(y: Any, found: Float[Array, "n *outputs"]) -> Float[Array, "n *outputs"]:
-    """`y` as an array that can be subtracted from the outputs `found`."""
+def targets(y: Any, values: Float[Array, "n *outputs"]) -> Float[Array, "n *outputs"]:
+    """`y` as an array that can be subtracted from the outputs `values`."""
     given = jnp.asarray(y)
-    column = given.ndim + 1 == found.ndim and found.shape[-1] == 1 and given.shape == found.shape[:-1]
-    if given.shape != found.shape and not column:
-        raise InputError(f"y has shape {given.shape}, and the outputs have shape {found.shape}: they must agree.")
-    return given.reshape(found.shape).astype(found.dtype)
+    column = given.ndim + 1 == values.ndim and values.shape[-1] == 1 and given.shape == values.shape[:-1]
+    if given.shape != values.shape and not column:
+        raise InputError(f"y has shape {given.shape}, and the outputs have shape {values.shape}: they must agree.")
+    return given.reshape(values.shape).astype(values.dtype)
+
+
+class Products(NamedTuple):
+    """`Phi` is parameters by outputs; `Psi_a` is the matrix of second derivatives of output `a`."""
+
+    push: Callable[[Vector], Outputs]  # Phi^T v
+    pull: Callable[[Outputs], Vector]  # Phi w
+    curve: Callable[[Outputs, Vector], Vector]  # sum_a w_a Psi_a v
+    curvature: Callable[[Vector], Outputs]  # v^T Psi_a v
+
+
+def products(f: Function, params: Params, x: Any) -> Products:
+    """For a batch `x`, at `params`, with all parameters and all outputs in one vector each."""
+    values, here = vector_function(f, params, x), as_vector(parameters(params)[0])
+
+    def push(v: Vector, at: Vector = here) -> Outputs:
+        return jax.jvp(values, (at,), (v,))[1]
+
+    def pull(w: Outputs, at: Vector = here) -> Vector:
+        return jax.vjp(values, at)[1](w)[0]
+
+    def curve(w: Outputs, v: Vector) -> Vector:
+        return jax.jvp(lambda at: pull(w, at), (here,), (v,))[1]
+
+    def curvature(v: Vector) -> Outputs:
+        return jax.jvp(lambda at: push(v, at), (here,), (v,))[1]
+
+    return Products(push, pull, curve, curvature)

@@ -10,26 +10,15 @@ import jax.random as jr
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from .._checks import InputError
-from ..spectral import lanczos
-from ._products import Outputs, Products, Vector, products
-from ._trees import Function, Params, as_vector, outputs, parameters, targets
+from ..._checks import InputError, whole
+from ..._trees import Function, Outputs, Params, Products, Vector, as_vector, outputs, parameters, products, targets
+from ...spectral import lanczos
 
 _CYCLE = 24  # products between restarts, and vectors that are kept
 
 
 class Laziness(NamedTuple):
-    """`kappa = residual * curvature / slope**2`: far below 1, training stays where the network is linear.
-
-    - `residual`: `|y - f|`. `slope`: `|Df|`. `curvature`: `|D^2 f|`, all over the whole batch.
-    - `converged`: both operator norms have reached the tolerance. `cycles`: of up to 24 products each, for both.
-
-    >>> import jax.numpy as jnp
-    >>> from everwide.linearization import lazy_kappa
-    >>> lazy = lazy_kappa(lambda p, x: jnp.sum(p**2) * x, jnp.ones(4), jnp.ones(1), jnp.zeros(1))
-    >>> round(float(lazy.curvature), 4), bool(lazy.converged)
-    (2.0, True)
-    """
+    """Made by `lazy_kappa`."""
 
     kappa: Float[Array, ""]
     residual: Float[Array, ""]
@@ -42,42 +31,53 @@ class Laziness(NamedTuple):
 def lazy_kappa(
     f: Function, params: Params, x: Any, y: Any, *, tolerance: float = 1e-3, max_cycles: int = 200, seed: int = 0
 ) -> Laziness:
-    """The laziness `|y - f| |D^2 f| / |Df|^2` of a batch, in operator norms.
+    """The laziness `|y - f| |D^2 f| / |Df|^2` of a batch: far below 1, training stays where the network is linear.
 
-    Derivatives are never formed: products with them suffice, and 24 vectors like `params` are kept.
+    Derivatives are never formed: products with them suffice, and 24 vectors like `params` are kept. The slope is exact
+    up to `tolerance`. The curvature is the best of alternating maximization, which may stop at a local maximum, hence a
+    lower bound.
 
-    - `f(params, x)`: of one example. `x`, `y`: a batch of examples and their targets, `(n, *outputs)`.
-    - `tolerance`: relative residual of the singular vectors, `|A u - s u| <= tolerance s`.
+    Args:
+        f: `f(params, x)`, of one example.
+        params: where it is looked at.
+        x: a batch of examples.
+        y: their targets, `(n, *outputs)`.
+        tolerance: relative residual of the singular vectors, `|A u - s u| <= tolerance s`.
+        max_cycles: of up to 24 products each, for either norm.
+        seed: where the search begins.
 
-    `|D^2 f|` is the largest `|D^2 f[u, u]|` over unit vectors `u`. For one output this is an eigenvalue. For several,
-    each cycle looks for the best `u` in the direction of the outputs that the last one has found: a local maximum,
-    hence a lower bound. `seed` chooses where it begins.
+    Returns:
+        `kappa`; `residual`, `|y - f|`; `slope`, `|Df|`, and `curvature`, `|D^2 f|`, in operator norm over the whole
+        batch; `converged`: both have reached the tolerance; `cycles`, of both.
 
     >>> import everwide as ew, jax, jax.numpy as jnp
-    >>> from everwide.linearization import lazy_kappa
+    >>> from everwide.theory import finite_width
     >>> net = ew.Serial(ew.Dense(), ew.Tanh(), ew.Dense(1))
     >>> wide, narrow = (net.init(jax.random.key(0), (3,), width=width) for width in (1024, 16))
     >>> x, y = jnp.ones((1, 3)), jnp.ones((1, 1))
-    >>> bool(lazy_kappa(net.apply, wide, x, y).kappa < lazy_kappa(net.apply, narrow, x, y).kappa)
+    >>> lazy = [finite_width.lazy_kappa(net.apply, params, x, y) for params in (wide, narrow)]
+    >>> bool(lazy[0].kappa < lazy[1].kappa)
     True
 
     Chizat, Oyallon and Bach 2019, On lazy training in differentiable programming, section 1.
     """
-    if not 0 < tolerance < 1 or max_cycles < 1:
-        raise InputError(f"{tolerance=}, {max_cycles=}: expected a tolerance between 0 and 1 and at least one cycle.")
-    return _laziness(f, params, x, y, Search(tolerance, max_cycles), jr.key(seed))
+    return _laziness(f, params, x, y, search_for(tolerance, max_cycles), jr.key(seed))
 
 
 @eqx.filter_jit
 def _laziness(f: Function, params: Params, x: Any, y: Any, search: "Search", key: Array) -> Laziness:
-    found = outputs(f, params, x)
-    residual = jnp.linalg.norm((targets(y, found) - found).reshape(-1))
-    by, here = products(f, params, x), as_vector(parameters(params)[0])
+    here = outputs(f, params, x)
+    residual = jnp.linalg.norm((targets(y, here) - here).reshape(-1))
+    by, at = products(f, params, x), as_vector(parameters(params)[0])
     first, second = jr.split(key)
-    gram = lambda w: by.push(by.pull(w))  # its eigenvalues are the squares of the slopes
-    slope = search.climb(lambda _: gram, _unit(first, found.size, found.dtype))
-    bent = search.climb(lambda u: functools.partial(by.curve, _facing(by, u)), _unit(second, here.size, here.dtype))
-    curvature = bent.value.astype(found.dtype)
+
+    def gram(w: Outputs) -> Outputs:
+        """Its eigenvalues are the squares of the slopes."""
+        return by.push(by.pull(w))
+
+    slope = search.climb(lambda _: gram, _unit(first, here.size, here.dtype))
+    bent = search.climb(lambda u: functools.partial(by.curve, _facing(by, u)), _unit(second, at.size, at.dtype))
+    curvature = bent.value.astype(here.dtype)
     converged, cycles = slope.converged & bent.converged, slope.cycles + bent.cycles
     return Laziness(residual * curvature / slope.value, residual, jnp.sqrt(slope.value), curvature, converged, cycles)
 
@@ -123,3 +123,10 @@ class Search(NamedTuple):
 
         begin = Extreme(start, jnp.zeros((), start.dtype), jnp.array(False), jnp.array(0, jnp.int32))
         return lax.while_loop(again, cycle, begin)
+
+
+def search_for(tolerance: float, max_cycles: int) -> Search:
+    """Raise unless such a search can end."""
+    if not 0 < tolerance < 1:
+        raise InputError(f"tolerance={tolerance!r}: expected a number between 0 and 1.")
+    return Search(float(tolerance), whole(max_cycles, "max_cycles"))
