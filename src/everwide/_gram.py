@@ -1,12 +1,13 @@
 """Kernel matrices of networks: the functions that most people call."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ._checks import InputError
-from ._engine import AbstractBackend, Field, Gram, Progress, Rows, Size, as_rows, fill, fitted, matching, plan_memory
+from ._checks import InputError, whole
+from ._engine import Field, Gram, Progress, Rows, Size, as_rows, fill, fitted, paired, plan_memory
 from ._engine import diagonal as exact_diagonal
 from .kernel import AbstractKernelFunction
 from .kernels import Infinite, compiled
@@ -14,7 +15,6 @@ from .layers import AbstractLayer
 from .signal import Parametrization
 
 Network = AbstractLayer | AbstractKernelFunction
-BOTH: tuple[Field, ...] = ("nngp", "ntk")
 
 
 def gram(
@@ -27,33 +27,38 @@ def gram(
     tile: int | None = None,
     memory: int | None = None,
     out: Gram | None = None,
-    backend: AbstractBackend | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Gram:
     """Both kernels of an infinitely wide network between the examples of `x1` and `x2`.
 
     `x2=None` pairs `x1` with itself: the result is bitwise symmetric, and exact on its diagonal.
 
-    - `net`: a network, or a kernel function such as `Infinite(net, shape)`.
-    - `x1`, `x2`: `(n, channels)` or `(n, *sites, channels)`; numpy, JAX, pandas, lists, or `Inputs` with masks or
-      graphs. float32 data give float32 kernels, float64 (and integers) give float64, whatever JAX's global flag says.
-    - `parametrization`, `width`: as in `net.init`; the width matters only where the limit depends on it.
-    - `tile`: examples in a tile. `memory`: bytes that may be used (default: what is available).
-    - `out`: arrays to write into, for example on disk. `progress`: called after every tile.
+    Args:
+        net: A network, or a kernel function such as `Infinite(net, input_shape)`.
+        x1: Examples `(n, channels)` or `(n, *sites, channels)`: numpy, JAX, pandas, lists, or `Inputs` with masks or
+            graphs. float32 data give float32 kernels, float64 (and integers) give float64, whatever JAX's global flag
+            says.
+        x2: Examples for the columns.
+        parametrization: As in `net.init`.
+        width: As in `net.init`; it matters only where the limit depends on it.
+        tile: Examples in a tile.
+        memory: Bytes that may be used; `None`: half of what is free.
+        out: A pair of arrays to write into, for example on disk.
+        progress: Called after every tile.
+
+    Returns:
+        The matrices `nngp` and `ntk`, `(n1, n2)`; sites that the network leaves follow.
 
     >>> import everwide as ew, numpy as np
     >>> net = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(1))
     >>> k = ew.gram(net, np.eye(3))
     >>> k.ntk.shape
     (3, 3)
+
     """
-    a, b = _batches(x1, x2)
-    kernel = _kernel(net, a, _entries(a, b), parametrization, width)
-    size = _tile(kernel, a, b, tile)
-    given = None if out is None else {"nngp": out.nngp, "ntk": out.ntk}
-    matrices = _allocate(kernel, a, b, BOTH, given, size, memory)
-    fill(kernel, a, b, matrices, size=size, backend=backend, progress=progress)
-    return Gram(matrices["nngp"], matrices["ntk"])
+    request = _Request(net, *paired(x1, x2), parametrization, width, tile, memory, progress)
+    given = None if out is None else {"nngp": out[0], "ntk": out[1]}
+    return Gram(**request.matrices(("nngp", "ntk"), given))
 
 
 def nngp(
@@ -67,13 +72,28 @@ def nngp(
     out: np.ndarray | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> np.ndarray:
-    """The NNGP kernel alone: the covariance of outputs at initialization. Arguments as in `gram`.
+    """The NNGP kernel alone: the covariance of outputs at initialization, which no parametrization changes.
+
+    Args:
+        net: A network, or a kernel function.
+        x1: Examples, as in `gram`.
+        x2: Examples for the columns.
+        width: As in `gram`.
+        tile: Examples in a tile.
+        memory: Bytes that may be used; `None`: half of what is free.
+        out: An array to write into.
+        progress: Called after every tile.
+
+    Returns:
+        The matrix `(n1, n2)`; sites that the network leaves follow.
 
     >>> import everwide as ew, numpy as np
     >>> ew.nngp(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), np.eye(3)).shape
     (3, 3)
+
     """
-    return _one("nngp", net, x1, x2, Parametrization.NTK, width, tile, memory, out, progress)
+    request = _Request(net, *paired(x1, x2), Parametrization.NTK, width, tile, memory, progress)
+    return request.matrices(("nngp",), None if out is None else {"nngp": out})["nngp"]
 
 
 def ntk(
@@ -88,13 +108,29 @@ def ntk(
     out: np.ndarray | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> np.ndarray:
-    """The neural tangent kernel alone. Arguments as in `gram`.
+    """The neural tangent kernel alone.
+
+    Args:
+        net: A network, or a kernel function.
+        x1: Examples, as in `gram`.
+        x2: Examples for the columns.
+        parametrization: As in `net.init`.
+        width: As in `gram`.
+        tile: Examples in a tile.
+        memory: Bytes that may be used; `None`: half of what is free.
+        out: An array to write into.
+        progress: Called after every tile.
+
+    Returns:
+        The matrix `(n1, n2)`; sites that the network leaves follow.
 
     >>> import everwide as ew, numpy as np
     >>> ew.ntk(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), np.eye(3), np.ones((2, 3))).shape
     (3, 2)
+
     """
-    return _one("ntk", net, x1, x2, parametrization, width, tile, memory, out, progress)
+    request = _Request(net, *paired(x1, x2), parametrization, width, tile, memory, progress)
+    return request.matrices(("ntk",), None if out is None else {"ntk": out})["ntk"]
 
 
 def diagonal(
@@ -104,60 +140,61 @@ def diagonal(
     parametrization: Parametrization | str = Parametrization.NTK,
     width: int | None = None,
 ) -> Gram:
-    """Both kernels of every example with itself, `(n,)`, exact to a few units in the last place.
+    """Both kernels of every example with itself, exact to a few units in the last place.
+
+    Args:
+        net: A network, or a kernel function.
+        x: Examples, as in `gram`.
+        parametrization: As in `net.init`.
+        width: As in `gram`.
+
+    Returns:
+        The vectors `nngp` and `ntk`, `(n,)`.
 
     >>> import everwide as ew, numpy as np
     >>> ew.diagonal(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), np.eye(3)).ntk.shape
     (3,)
+
     """
     rows = as_rows(x)
     return exact_diagonal(_kernel(net, rows, len(rows), parametrization, width), rows)
 
 
-def _one(field: Field, net, x1, x2, parametrization, width, tile, memory, out, progress) -> np.ndarray:
-    a, b = _batches(x1, x2)
-    kernel = _kernel(net, a, _entries(a, b), parametrization, width)
-    size = _tile(kernel, a, b, tile)
-    matrices = _allocate(kernel, a, b, (field,), None if out is None else {field: out}, size, memory)
-    fill(kernel, a, b, matrices, size=size, progress=progress)
-    return matrices[field]
+@dataclass(frozen=True)
+class _Request:
+    """Arguments of `gram`; `x2=None`: the matrix is symmetric."""
 
+    net: Network
+    x1: Rows
+    x2: Rows | None
+    parametrization: Parametrization | str
+    width: int | None
+    tile: int | None
+    memory: int | None
+    progress: Callable[[Progress], None] | None
 
-def _batches(x1: Any, x2: Any) -> tuple[Rows, Rows | None]:
-    if x2 is None:
-        return as_rows(x1), None
-    return matching(as_rows(x1, "x1"), as_rows(x2, "x2"))
+    def matrices(self, fields: tuple[Field, ...], out: dict[Field, np.ndarray] | None) -> dict[Field, np.ndarray]:
+        """The kernels with these names, in `out` if there is one."""
+        n1, n2 = len(self.x1), len(self.x1 if self.x2 is None else self.x2)
+        entries = n1 * (n1 + 1) // 2 if self.x2 is None else n1 * n2
+        kernel = _kernel(self.net, self.x1, entries, self.parametrization, self.width)
+        most = kernel.examples_per_tile(self.x1.x.itemsize) if self.tile is None else whole(self.tile, "tile")
+        size, shape, dtype = Size(fitted(n1, most), fitted(n2, most)), (n1, n2, *kernel.site_shape()), self.x1.x.dtype
+        plan_memory(kernel, shape, dtype, 0 if out else len(fields), size, self.memory)
+        for field, array in (out or {}).items():
+            if array.shape != shape or array.dtype != dtype:
+                raise InputError(f"out for {field} is {array.dtype} {array.shape}, expected {dtype} {shape}.")
+        matrices = out or {field: np.empty(shape, dtype) for field in fields}
+        fill(kernel, self.x1, self.x2, matrices, size=size, progress=self.progress)
+        return matrices
 
 
 def _kernel(
     net: Network, x: Rows, entries: int, parametrization: Parametrization | str, width: int | None
 ) -> AbstractKernelFunction:
+    """A network as a kernel function, for so many numbers to compute."""
     if isinstance(net, AbstractKernelFunction):
         return net
     if not isinstance(net, AbstractLayer):
         raise TypeError(f"Expected a network (everwide.Serial, everwide.Dense, ...), got {type(net).__name__}.")
     return compiled(Infinite(net, x.x.shape[1:], parametrization=parametrization, width=width), entries)
-
-
-def _entries(a: Rows, b: Rows | None) -> int:
-    """Numbers to compute: half of a symmetric matrix."""
-    return len(a) * (len(a) + 1) // 2 if b is None else len(a) * len(b)
-
-
-def _tile(kernel: AbstractKernelFunction, a: Rows, b: Rows | None, tile: int | None) -> Size:
-    if tile is not None and tile < 1:
-        raise InputError(f"tile={tile}: expected at least one example.")
-    most = kernel.examples_per_tile(a.x.itemsize) if tile is None else tile
-    return Size(fitted(len(a), most), fitted(len(a if b is None else b), most))
-
-
-def _allocate(kernel, a: Rows, b: Rows | None, fields, given, size: Size, memory: int | None) -> dict:
-    """Arrays for the result, after a look at what they and the tiles will need."""
-    shape = (len(a), len(a if b is None else b), *kernel.site_shape())
-    plan_memory(kernel, shape, a.x.dtype, 0 if given else len(fields), size, memory)
-    if given is None:
-        return {field: np.empty(shape, a.x.dtype) for field in fields}
-    for field, array in given.items():
-        if array.shape != shape or array.dtype != a.x.dtype:
-            raise InputError(f"out for {field} is {array.dtype} {array.shape}, expected {a.x.dtype} {shape}.")
-    return given

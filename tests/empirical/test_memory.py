@@ -12,8 +12,8 @@ import pytest
 import everwide as ew
 import everwide.empirical as emp
 from empirical.models_zoo import w
-from everwide.empirical import _kernels
-from everwide.empirical._schedule import Block, Bytes, Fit, Size, blocks, fit, pairs
+from everwide.empirical._tiles import _kernels
+from everwide.empirical._tiles._schedule import Block, Bytes, Fit, Size, blocks, fit, pairs
 
 pytestmark = pytest.mark.once
 

@@ -14,8 +14,9 @@ import everwide as ew
 import everwide.empirical as emp
 from empirical.models_sequences import ZOO
 from empirical.models_zoo import w
-from everwide.empirical import _kernels, _schedule, _worker
-from everwide.empirical._forms import Form, Job, Outputs, Sizes, cheaper
+from everwide.empirical._factors import Form, Job, Outputs
+from everwide.empirical._factors._forms import Sizes, cheaper
+from everwide.empirical._tiles import _kernels, _schedule, _worker
 from everwide.testing._compile import quick_jit
 
 pytestmark = pytest.mark.as_users
@@ -60,7 +61,7 @@ def test_every_kind_of_outputs(outputs):
     found = emp.empirical_ntk(net, PARAMS, X, outputs=outputs)
     assert found.dtype == X.dtype
     assert_close(found, expected)
-    assert_close(emp.empirical_ntk(net, PARAMS, X[:3], X, outputs=Outputs(outputs)), expected[:3])
+    assert_close(emp.empirical_ntk(net, PARAMS, X[:3], X, outputs=outputs), expected[:3])
 
 
 def in_blocks(monkeypatch, size, held):
@@ -242,7 +243,7 @@ def test_two_batches_must_agree():
         emp.empirical_ntk(f, params, x, {"a": x})
     with pytest.raises(ew.InputError, match="ntk_block"):
         jax.jit(lambda x: emp.empirical_ntk(f, params, x))(x)
-    with pytest.raises(ValueError, match="'everything' is not a valid Outputs"):
+    with pytest.raises(ew.InputError, match="outputs='everything': expected one of 'full', 'trace', 'diagonal', 'sum'"):
         emp.empirical_ntk(f, params, x, outputs="everything")
 
 

@@ -179,9 +179,20 @@ class TestBadInput:
         with pytest.raises(ValueError, match=message):
             jacobian_operator(g, PARAMS, X1)
 
-    @pytest.mark.parametrize("x", [np.float32(1), np.ones((0, 3)), {"a": np.ones((2, 3)), "b": np.ones((3, 3))}, {}])
-    def test_examples(self, x):
-        with pytest.raises(ValueError, match="first axis counts the examples"):
+    @pytest.mark.parametrize(
+        ("x", "message"),
+        [
+            (np.float32(1), "one row for each example"),
+            (np.ones((0, 3)), "x is empty"),
+            (
+                {"a": np.ones((2, 3)), "b": np.ones((3, 3))},
+                r"\[2, 3\] rows: the first axis of all",
+            ),
+            ({}, "no arrays"),
+        ],
+    )
+    def test_examples(self, x, message):
+        with pytest.raises(ValueError, match=message):
             jacobian_operator(lambda p, x: p["b"], PARAMS, x)
 
     def test_different_outputs(self):

@@ -1,7 +1,5 @@
 """Kernels averaged over random networks: against single networks, against the limit, and against being stopped."""
 
-from collections import deque
-
 import jax
 import jax.random as jr
 import numpy as np
@@ -74,7 +72,7 @@ def test_the_mean_is_that_of_the_limit():
 @pytest.mark.slow
 def test_two_batches_in_tiles_and_few_at_once(monkeypatch):
     two = Sampled(NET, (3,), KEY, draws=2, width=8).tile_bytes(2, 2, DTYPE.itemsize)
-    monkeypatch.setattr("everwide.empirical._sample_kernel._WORKSPACE", two)
+    monkeypatch.setattr("everwide.empirical._sampled._WORKSPACE", two)
     seen = []
     small = sample_kernel(NET, X, key=KEY, width=8, max_draws=5, progress=seen.append)
     cross = sample_kernel(NET, X, X[:2], key=KEY, width=8, max_draws=5)
@@ -87,17 +85,11 @@ def test_two_batches_in_tiles_and_few_at_once(monkeypatch):
 
 
 def test_a_run_that_was_stopped_goes_on(found):
-    last = deque(maxlen=1)
-
-    def stop(result):
-        last.append(result)
-        if result.draws >= 30:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        sample_kernel(NET, X, key=KEY, width=8, max_draws=40, progress=stop)
-    assert 30 <= last[0].draws < 40
-    rest = sample_kernel(NET, X, key=KEY, width=8, max_draws=40, resume=last[0])
+    first = sample_kernel(NET, X, key=KEY, width=8, max_draws=31)
+    assert first.draws == 31
+    seen = []
+    rest = sample_kernel(NET, X, key=KEY, width=8, max_draws=40, resume=first, progress=seen.append)
+    assert [(p.done, p.total) for p in seen] == [(40, 40)]
     assert rest.draws == 40
     for field in ("nngp", "ntk", "nngp_error", "ntk_error"):
         assert exact_for(DTYPE).excess(getattr(rest, field), getattr(found, field)) < 1
@@ -106,11 +98,12 @@ def test_a_run_that_was_stopped_goes_on(found):
 def test_it_stops_when_it_is_precise():
     relative = lambda k: max((k.nngp_error.max() / k.nngp.max()), (k.ntk_error.max() / k.ntk.max()))
     seen = []
-    found = sample_kernel(NET, X, key=KEY, width=8, max_draws=5000, precision=0.08, progress=seen.append)
+    found = sample_kernel(NET, X, key=KEY, width=8, max_draws=5000, tolerance=0.08, progress=seen.append)
     assert found.draws < 5000
     assert relative(found) <= 0.08
-    assert all(relative(k) > 0.08 or k.draws < 16 for k in seen[:-1])
-    assert sample_kernel(NET, X, key=KEY, width=8, max_draws=20, precision=1e-6).draws == 20
+    before = seen[-2].done if len(seen) > 1 else 0
+    assert before < 16 or relative(sample_kernel(NET, X, key=KEY, width=8, max_draws=before)) > 0.08
+    assert sample_kernel(NET, X, key=KEY, width=8, max_draws=20, tolerance=1e-6).draws == 20
 
 
 @pytest.mark.slow

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from empirical.models_sequences import ZOO
-from everwide.empirical._contract import summed_outputs
-from everwide.empirical._factors import Lookup, Outer, Part, Plain
-from everwide.empirical._forms import Form, Job, Outputs, decide, ready, tile
-from everwide.empirical._source import traced
-from everwide.empirical._tangents import jax_tangents
+from everwide.empirical._factors import Form, Job, Lookup, Outer, Outputs, Part, Plain, decide, ready, tile
+from everwide.empirical._factors._contract import summed_outputs
+from everwide.empirical._trace import JaxTangents, traced
 from everwide.testing._compile import quick_jit
 
 pytestmark = pytest.mark.wide
@@ -35,13 +33,13 @@ def brute_force(f, params, x):
 @pytest.mark.parametrize("name", ZOO)
 def test_factors_against_brute_force(name):
     f, params, x, plain = ZOO[name]
-    plan = traced(f, params, jax.tree.map(lambda a: a[0], x))
+    plan = traced(f, params, jax.tree.map(lambda a: a[0], x)).plan
     assert {plan.names[i] for i in plan.plain} == plain
     job = Job(4, 4, Outputs.FULL, tuple((path, "") for path in plan.names))
 
     @quick_jit
     def run(leaves, x):
-        parts = jax_tangents(leaves, plan).factors(x, jnp.eye(plan.outputs, dtype=jnp.float32))
+        parts = JaxTangents(leaves, plan).factors(x, jnp.eye(plan.outputs, dtype=jnp.float32))
         forms = [ready(parts, decide(parts, job._replace(form=form))) for form in Form]
         return brute_force(f, params, x), [tile(factors, factors, Outputs.FULL)[""] for factors in forms]
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from everwide.empirical._factors import Lookup, Outer, Plain
-from everwide.empirical._models import from_torch
+from everwide.empirical._models import as_model
 from everwide.empirical._refusals import BatchDependenceError
 from everwide.empirical._torch import PlanError, torch_tangents
 from everwide.testing import EXACT32, EXACT64
@@ -73,12 +73,12 @@ def expected_ntk(module, x1, x2):
 @pytest.mark.parametrize("name", CASES)
 def test_factors_equal_brute_force(name):
     module, x = made(name)
-    got = ntk_of(torch_tangents(from_torch(module), x), x[:3], x[3:])
+    got = ntk_of(torch_tangents(as_model(module), x), x[:3], x[3:])
     assert EQUAL.excess(got, expected_ntk(module, x[:3], x[3:])) < 1
 
 
 def forms(name):
-    tangents = torch_tangents(from_torch(made(name)[0]), made(name)[1])
+    tangents = torch_tangents(as_model(made(name)[0]), made(name)[1])
     return {n: f.role.value for n, f in zip(tangents.names, tangents.forms, strict=True)}
 
 
@@ -120,7 +120,7 @@ class Turning(nn.Module):
 def test_calls_that_depend_on_the_data_are_noticed(make):
     torch.manual_seed(0)
     module, other = make().to(DTYPE), np.abs(ROWS) * [[-1, 1, 1, 1, 1], *[[1, 1, 1, 1, 1]] * 4]
-    model, first = from_torch(module), np.abs(ROWS)
+    model, first = as_model(module), np.abs(ROWS)
     tangents = torch_tangents(model, first)
     assert tangents.forms[0].role.value == "weight"
     assert EQUAL.excess(ntk_of(tangents, first, first), expected_ntk(module, first, first)) < 1
@@ -135,7 +135,7 @@ def test_calls_that_depend_on_the_data_are_noticed(make):
 
 def test_a_weight_and_its_bias_share_their_cotangents():
     module, x = made("mlp")
-    weight, bias, *_ = torch_tangents(from_torch(module), x).factors(x, jnp.eye(3))
+    weight, bias, *_ = torch_tangents(as_model(module), x).factors(x, jnp.eye(3))
     assert (weight.names, bias.names) == (("0.weight",), ("0.bias",))
     assert weight.factor.right is bias.factor.right
     assert weight.factor.size() == 20
@@ -144,7 +144,7 @@ def test_a_weight_and_its_bias_share_their_cotangents():
 
 def test_a_table_is_looked_up():
     module, x = made("embedding")
-    table = torch_tangents(from_torch(module), x).factors(x, jnp.eye(7))[0].factor
+    table = torch_tangents(as_model(module), x).factors(x, jnp.eye(7))[0].factor
     assert isinstance(table, Lookup)
     assert table.rows == 7
     np.testing.assert_array_equal(np.asarray(table.indices), np.where(x == 0, -1, x))  # 0 is the padding
@@ -153,7 +153,7 @@ def test_a_table_is_looked_up():
 def test_combinations_of_outputs():
     module, x = made("cnn")
     cotangents = RANDOM.normal(size=(2, 3))
-    parts = torch_tangents(from_torch(module), x).factors(x, jnp.asarray(cotangents))
+    parts = torch_tangents(as_model(module), x).factors(x, jnp.asarray(cotangents))
     got = sum(gram_of(p.factor, p.factor) for p in parts)
     jacobian = np.einsum("ka,nap->nkp", cotangents, brute_force(module, x))
     assert EQUAL.excess(got, np.einsum("iap,jbp->iajb", jacobian, jacobian)) < 1
@@ -162,7 +162,7 @@ def test_combinations_of_outputs():
 @pytest.mark.parametrize("name", ["cnn", "tied language model", "gru"])
 def test_gradients_with_a_weight_for_each_example(name):
     module, x = made(name)
-    tangents = torch_tangents(from_torch(module), x)
+    tangents = torch_tangents(as_model(module), x)
     weights = RANDOM.normal(size=(5, tangents.outputs))
     got = tangents.gradients(x, jnp.asarray(weights))
     assert {n: g.shape[1:] for n, g in got.items()} == {n: tuple(p.shape) for n, p in module.named_parameters()}
@@ -195,7 +195,7 @@ class Counting(nn.Module):
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_module_is_not_changed(fails):
     module = Counting().to(DTYPE)
-    tangents = torch_tangents(from_torch(module), ROWS)
+    tangents = torch_tangents(as_model(module), ROWS)
     before, seed = snapshot(module), torch.random.get_rng_state()
     module.fails = fails
     if fails:
@@ -212,7 +212,7 @@ def test_the_module_is_not_changed(fails):
 def test_frozen_parameters_are_constants():
     module, x = made("mlp")
     module[0].requires_grad_(False)
-    tangents = torch_tangents(from_torch(module), x)
+    tangents = torch_tangents(as_model(module), x)
     assert tangents.names == ("2.weight", "3.weight", "3.bias")
     assert EQUAL.excess(ntk_of(tangents, x, x), expected_ntk(module, x, x)) < 1
 
@@ -221,7 +221,7 @@ def test_frozen_parameters_are_constants():
 def test_the_mode_of_the_caller_does_not_matter(mode):
     module, x = made("mlp")
     with mode():
-        got = ntk_of(torch_tangents(from_torch(module), x), x[:1], x)
+        got = ntk_of(torch_tangents(as_model(module), x), x[:1], x)
     assert EQUAL.excess(got, expected_ntk(module, x[:1], x)) < 1
 
 
@@ -235,7 +235,7 @@ def test_scalars_and_several_inputs():
             return (self.a(pair["x"]) * pair["gate"][:, None]).sum(1)
 
     module, x = Inner().to(DTYPE), {"x": ROWS, "gate": np.arange(5)}
-    tangents = torch_tangents(from_torch(module), x)
+    tangents = torch_tangents(as_model(module), x)
     assert tangents.outputs == 1
     got = ntk_of(tangents, x, x)[:, 0, :, 0]
     gate = np.arange(5.0)
@@ -252,7 +252,7 @@ def test_scalars_and_several_inputs():
 def test_outputs_that_cannot_be_used(module, message):
     module = nn.Sequential(nn.Linear(5, 5), module).to(DTYPE)
     with pytest.raises(ValueError, match=message):
-        torch_tangents(from_torch(module), ROWS)
+        torch_tangents(as_model(module), ROWS)
 
 
 def test_outputs_without_a_derivative():
@@ -265,7 +265,7 @@ def test_outputs_without_a_derivative():
             return self.a(x).detach()
 
     with pytest.raises(ValueError, match=r"no derivative.*detach"):
-        torch_tangents(from_torch(Stopped().to(DTYPE)), ROWS)
+        torch_tangents(as_model(Stopped().to(DTYPE)), ROWS)
 
 
 class Attending(nn.Module):
@@ -282,7 +282,7 @@ class Attending(nn.Module):
 
 @pytest.mark.parametrize(("random", "message"), [(True, "random"), (False, "mixes examples")])
 def test_mixing_and_chance_are_found_by_calling(random, message):
-    model, seed = from_torch(Attending(random).to(DTYPE)), torch.random.get_rng_state()
+    model, seed = as_model(Attending(random).to(DTYPE)), torch.random.get_rng_state()
     with pytest.raises(BatchDependenceError, match=message):
         torch_tangents(model, ROWS)
     assert torch.equal(torch.random.get_rng_state(), seed)
@@ -290,7 +290,7 @@ def test_mixing_and_chance_are_found_by_calling(random, message):
 
 def test_bytes_grow_with_the_cotangents():
     module, x = made("cnn")
-    tangents = torch_tangents(from_torch(module), x)
+    tangents = torch_tangents(as_model(module), x)
     parts = tangents.factors(x, jnp.eye(3))
     held = sum(a.size * a.dtype.itemsize for p in parts for a in vars(p.factor).values() if hasattr(a, "size"))
     assert tangents.example_bytes(x, 3) > held / 5

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import everwide as ew
-from everwide._engine._gram import fitted
-from everwide._engine._tiles import Size, _block, tiles
+from everwide._engine import Size, fitted, tiles
+from everwide._engine._backends import _block
 
 pytestmark = pytest.mark.as_users
 

@@ -24,8 +24,8 @@ class Rows:
     def cut(self, start: int, size: int) -> Inputs:
         """`size` examples from `start` on; a ragged end repeats its last example, so that shapes never change."""
         index = np.minimum(np.arange(start, start + size), len(self.x) - 1)
-        take = lambda a: a[start : start + size] if start + size <= len(self.x) else a[index]
-        x, mask, graph = jax.tree.map(lambda a: jax.numpy.asarray(take(a)), (self.x, self.mask, self.graph))
+        part = slice(start, start + size) if start + size <= len(self.x) else index
+        x, mask, graph = jax.tree.map(lambda a: jax.numpy.asarray(a[part]), (self.x, self.mask, self.graph))
         return Inputs(x, mask, Edges(*graph) if isinstance(graph, tuple) else graph)
 
 
@@ -56,8 +56,14 @@ def matching(x1: Rows, x2: Rows) -> tuple[Rows, Rows]:
     if (x1.graph is None) != (x2.graph is None):
         raise InputError("One of x1 and x2 has a graph and the other has none. Give both or neither.")
     dtype = np.result_type(x1.x.dtype, x2.x.dtype)
-    cast = lambda rows: replace(rows, x=rows.x.astype(dtype, copy=False))
-    return cast(x1), cast(x2)
+    return replace(x1, x=x1.x.astype(dtype, copy=False)), replace(x2, x=x2.x.astype(dtype, copy=False))
+
+
+def paired(x1: Any, x2: Any) -> tuple[Rows, Rows | None]:
+    """The two sides of a kernel matrix; `x2=None` pairs `x1` with itself."""
+    if x2 is None:
+        return as_rows(x1), None
+    return matching(as_rows(x1, "x1"), as_rows(x2, "x2"))
 
 
 def _floats(data: Any, label: str) -> np.ndarray:
@@ -66,7 +72,7 @@ def _floats(data: Any, label: str) -> np.ndarray:
     except jax.errors.TracerArrayConversionError:
         raise InputError(
             f"{label} is traced by JAX, and this function works on the host, tile by tile. "
-            "Inside jit or grad use everwide.Infinite(net, shape).block(...)."
+            "Inside jit or grad use everwide.Infinite(net, input_shape).block(...)."
         ) from None
     except ValueError as fault:
         raise InputError(f"{label} is not a rectangular array of numbers: {fault}") from None

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import jax
+
 
 class MemoryBudgetError(MemoryError):
     """A request that does not fit into memory.
@@ -29,9 +31,17 @@ def available_memory() -> int:
     return min(limits, default=1 << 62)
 
 
-def require(needed: int, limit: int | None, what: str, way_out: str) -> None:
-    """Raise unless `needed` bytes fit into `limit` (or into what is available)."""
-    have = available_memory() if limit is None else limit
+def budget(memory: int | None) -> int:
+    """Bytes that may be used: those, or half of what is free on the host and, where it has its own, on the device."""
+    if memory is not None:
+        return memory
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return min(available_memory(), stats.get("bytes_limit", 1 << 62) - stats.get("bytes_in_use", 0)) // 2
+
+
+def require(needed: int, memory: int | None, what: str, way_out: str) -> None:
+    """Raise unless `needed` bytes stay within the budget."""
+    have = budget(memory)
     if needed > have:
         raise MemoryBudgetError(f"{what} needs {human(needed)}, {human(have)} are available. {way_out}")
 

@@ -1,44 +1,40 @@
 """The kernels of one network of finite width."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..kernel import AbstractKernelFunction, Block, Example, Inputs
 from ..layers import AbstractLayer
-from ..layers._base import Params
 from ..signal import ArchitectureError, Pairs, Signal
-from ._forms import Job, Outputs
+from ._factors import Job, as_outputs
 from ._ntk import ntk_block
-from ._schedule import Size
-from ._source import traced
-from ._tangents import jax_tangents
-from ._workspace import estimated
+from ._tiles import Size, estimated
+from ._trace import traced
 
 _LARGEST_TILE = 512
 _WORKSPACE = 256 << 20  # bytes of derivatives in a tile
 _AT_ONCE = 16  # examples that are paired with themselves
 _COPIES = 3  # arrays that XLA keeps for each that is asked for
 
-Network = Callable[[Params, Example], Float[Array, "places channels"]]
-
 
 class Finite(AbstractKernelFunction):
-    """The empirical kernels of a network with the parameters `params`, for inputs of shape `(*sites, channels)`.
+    """The empirical kernels of one network of finite width, as a kernel function.
 
     Both are means over the output channels `a`: the NNGP of `f_a(x) f_a(x')`, the NTK of the products of the gradients
-    of `f_a(x)` and `f_a(x')`. Frozen parameters have none. Dropout is inactive.
+    of `f_a(x)` and `f_a(x')`. Frozen parameters have none. Dropout is inactive. Computed in the dtype of the data.
 
-    - `pairs`: which pairs of sites to return where the network leaves sites.
-    - `width`: as in `net.init`; needed where branches of open width are put side by side.
-
-    Kernels are computed in the dtype of the data.
+    Args:
+        net: A network.
+        params: Its parameters, from `net.init`.
+        input_shape: The shape of one example, `(*sites, channels)`.
+        pairs: Which pairs of sites to return where the network leaves sites.
+        width: As in `net.init`; needed where branches of open width are put side by side.
 
     >>> import everwide as ew, jax, numpy as np
     >>> from everwide.empirical import Finite
@@ -46,28 +42,29 @@ class Finite(AbstractKernelFunction):
     >>> params = net.init(jax.random.key(0), (3,), width=64)
     >>> ew.gram(Finite(net, params, (3,)), np.eye(3)).ntk.shape
     (3, 3)
+
     """
 
     net: AbstractLayer
-    params: Params
-    shape: tuple[int, ...] = eqx.field(static=True)
+    params: PyTree
+    input_shape: tuple[int, ...] = eqx.field(static=True)
     pairs: Pairs = eqx.field(static=True)
     sites: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(
         self,
         net: AbstractLayer,
-        params: Params,
-        shape: tuple[int, ...],
+        params: PyTree,
+        input_shape: tuple[int, ...],
         *,
         pairs: Pairs = Pairs.ALL_SITES,
         width: int | None = None,
     ):
         self.net = net
         self.params = params
-        self.shape = tuple(shape)
+        self.input_shape = tuple(input_shape)
         self.pairs = pairs
-        self.sites = net.describe(Signal(self.shape, width=width, readouts=frozenset())).sites
+        self.sites = net.describe(Signal(self.input_shape, width=width, readouts=frozenset())).sites
 
     def block(self, x1: Inputs, x2: Inputs) -> Block:
         batches = _stacked(x1), _stacked(x2)
@@ -75,10 +72,8 @@ class Finite(AbstractKernelFunction):
         y1, y2 = (jax.vmap(lambda e: self._places(params, e))(batch) for batch in batches)
         rule = "iac,jbc->ijab" if self.pairs is Pairs.ALL_SITES else "iac,jac->ija"
         nngp = jnp.einsum(rule, y1, y2, precision=lax.Precision.HIGHEST) / y1.shape[-1]
-        read = lambda: tangent_kernel(self._places, params, *batches, channels=y1.shape[-1], pairs=self.pairs)
-        ntk = read() if _learns(params) else jnp.zeros_like(nngp)
-        shaped = lambda a: a.reshape(*a.shape[:2], *self.site_shape())
-        return Block(shaped(nngp), shaped(ntk))
+        ntk = self._tangent_kernel(params, *batches, y1.shape[-1]) if _learns(params) else jnp.zeros_like(nngp)
+        return Block(*(a.reshape(*a.shape[:2], *self.site_shape()) for a in (nngp, ntk)))
 
     def diagonal(self, x: Inputs) -> Block:
         def one(example: Inputs) -> Block:
@@ -98,31 +93,43 @@ class Finite(AbstractKernelFunction):
         kernels = 2 * n1 * n2 * math.prod(self.site_shape())
         return itemsize * (_COPIES * kernels + self._derivatives(max(n1, n2)))
 
-    def _places(self, params: Params, example: Example) -> Float[Array, "places channels"]:
+    def _places(self, params: PyTree, example: Example) -> Float[Array, "places channels"]:
         """The outputs of one example; all sites as one axis."""
         y = self.net.apply(params, example)
         return y.reshape(-1, y.shape[-1])
+
+    def _tangent_kernel(self, params: PyTree, x1: Example, x2: Example, channels: int) -> Float[Array, "n1 n2 *places"]:
+        """The NTK, averaged over the channels: `(n1, n2, places, places)`, or `(n1, n2, places)` of equal places.
+
+        Examples are stacked. The derivatives of one channel are in memory at a time.
+        """
+
+        def add(sums: Array | None, channel: Array) -> tuple[Array, None]:
+            left, right = ((x, jnp.full(len(x.x), channel)) for x in (x1, x2))
+            ntk = ntk_block(self._channel, params, left, right, _outputs(self.pairs))
+            return ntk if sums is None else sums + ntk, None
+
+        start = jnp.zeros_like(jax.eval_shape(lambda channel: add(None, channel)[0], jnp.array(0)))
+        return lax.scan(add, start, jnp.arange(channels))[0] / channels
+
+    def _channel(self, params: PyTree, numbered: tuple[Example, Array]) -> Float[Array, " places"]:
+        """One channel of the outputs."""
+        return self._places(params, numbered[0])[:, numbered[1]]
 
     def _derivatives(self, n: int) -> int:
         """Numbers that describe the derivatives of `n` examples on each side of a tile."""
         if not _learns(self.params):
             return 0
-        bytes_of: list[int] = []
-
-        def look(params: Params, x: Array, channel: Array) -> None:
-            one = lambda params, numbered: self._places(params, Example(numbered[0]))[:, numbered[1]]
-            tangents = jax_tangents(jax.tree.leaves(params), traced(one, params, (x[0], channel[0])))
-            job = Job(n, n, _outputs(self.pairs), tuple((name, "") for name in tangents.names))
-            bytes_of.append(estimated(tangents, (x, channel), job, Size(n, tangents.outputs)).of(2))
-
-        single = lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32 if _is_floating(p) else p.dtype)
-        params = jax.tree.map(single, self.params)
+        params = jax.tree.map(
+            lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32 if _is_floating(p) else p.dtype), self.params
+        )
+        one = Example(jax.ShapeDtypeStruct(self.input_shape, jnp.float32)), jax.ShapeDtypeStruct((), jnp.int32)
         try:
-            x = jax.ShapeDtypeStruct((1, *self.shape), jnp.float32)
-            jax.eval_shape(look, params, x, jax.ShapeDtypeStruct((1,), jnp.int32))
+            tangents = traced(self._channel, params, one)
         except ArchitectureError:  # a network over graphs, and none is at hand: all derivatives that there could be
             return _COPIES * 2 * n * math.prod(self.sites) * sum(leaf.size for leaf in jax.tree.leaves(params))
-        return bytes_of[0] // 4
+        job = Job(n, n, as_outputs(_outputs(self.pairs)), tuple((name, "") for name in tangents.names))
+        return estimated(tangents, job, Size(n, tangents.outputs)).of(2) // 4
 
 
 def largest_tile(kernel: Finite, budget: int, itemsize: int) -> int:
@@ -133,41 +140,20 @@ def largest_tile(kernel: Finite, budget: int, itemsize: int) -> int:
     return size
 
 
-def tangent_kernel(
-    network: Network, params: Params, x1: Example, x2: Example, *, channels: int, pairs: Pairs
-) -> Float[Array, "n1 n2 *places"]:
-    """The NTK, averaged over the channels: `(n1, n2, places, places)`, or `(n1, n2, places)` of equal places.
-
-    Examples are stacked. The derivatives of one channel are in memory at a time.
-    """
-
-    def one(params: Params, numbered: tuple[Example, Array]) -> Float[Array, " places"]:
-        example, channel = numbered
-        return network(params, example)[:, channel]
-
-    def of_channel(channel: Array) -> Array:
-        left, right = ((x, jnp.full(len(x.x), channel)) for x in (x1, x2))
-        return ntk_block(one, params, left, right, _outputs(pairs))
-
-    shape = jax.eval_shape(of_channel, jnp.array(0))
-    start = jnp.zeros(shape.shape, shape.dtype)
-    return lax.scan(lambda sums, c: (sums + of_channel(c), None), start, jnp.arange(channels))[0] / channels
-
-
 def _stacked(x: Inputs) -> Example:
     """All examples as one, with an axis in front."""
     mask = None if x.mask is None else jnp.asarray(x.mask)
     return Example(jnp.asarray(x.x), mask, jax.tree.map(jnp.asarray, x.graph))
 
 
-def _outputs(pairs: Pairs) -> Outputs:
-    return Outputs.FULL if pairs is Pairs.ALL_SITES else Outputs.DIAGONAL
+def _outputs(pairs: Pairs) -> str:
+    return "full" if pairs is Pairs.ALL_SITES else "diagonal"
 
 
 def _is_floating(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
-def _learns(params: Params) -> bool:
+def _learns(params: PyTree) -> bool:
     """Whether there is anything to learn."""
     return any(_is_floating(leaf) for leaf in jax.tree.leaves(params))

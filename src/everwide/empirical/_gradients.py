@@ -11,9 +11,11 @@ import jax.random as jr
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from .._engine import require
+from .._checks import InputError, whole
+from .._engine import budget, require
+from ._batches import count
 from ._models import Function, Model, TorchModel, as_model
-from ._operators import MEMORY, activation_bytes, count, in_chunks, output_of
+from ._operators import activation_bytes, in_chunks, output_of
 from ._refusals import refuse_batch_dependence
 from ._torch import torch_tangents
 
@@ -23,12 +25,7 @@ BLOCK = 1 << 22  # random numbers that are there at once; projections depend on 
 
 
 class Projection(NamedTuple):
-    """Random columns of independent numbers of mean 0 and variance 1, divided by the root of their number.
-
-    >>> import everwide.empirical as emp, jax, jax.numpy as jnp
-    >>> emp.Projection(jax.random.rademacher, dim=4).of([jnp.ones((2, 3)), jnp.ones((2, 5))], jax.random.key(0)).shape
-    (2, 4)
-    """
+    """Random columns of independent numbers of mean 0 and variance 1, divided by the root of their number."""
 
     law: Law
     dim: int
@@ -43,11 +40,16 @@ class Projection(NamedTuple):
         size = g.shape[1]
         rows = min(size, max(1, BLOCK // self.dim))
         blocks = math.ceil(size / rows)
-        matrix = lambda block: self.law(jr.fold_in(key, block), (rows, self.dim), g.dtype)
+
+        def matrix(block: Any) -> Array:
+            return self.law(jr.fold_in(key, block), (rows, self.dim), g.dtype)
+
+        def add(total: Array, block: tuple[Array, Array]) -> tuple[Array, None]:
+            return total + block[1] @ matrix(block[0]), None
+
         if blocks == 1:
             return g @ matrix(0)
         columns = jnp.pad(g, ((0, 0), (0, blocks * rows - size))).reshape(-1, blocks, rows)
-        add = lambda total, block: (total + block[1] @ matrix(block[0]), None)
         start = jnp.zeros((len(g), self.dim), g.dtype)
         return lax.scan(add, start, (jnp.arange(blocks), jnp.moveaxis(columns, 1, 0)))[0]
 
@@ -62,19 +64,27 @@ class Task(NamedTuple):
 
 
 def per_example_gradients(
-    f: Any, params: Any, x: Any, loss: Loss | None = None, y: Any = None, *, memory: int = MEMORY
+    f: Any, params: Any, x: Any, loss: Loss | None = None, y: Any = None, *, memory: int | None = None
 ) -> PyTree:
-    """The gradients of single examples with respect to the parameters: like `params`, with a leading axis of examples.
+    """The gradients of single examples with respect to the parameters.
 
-    They are gradients of `loss(output, y[i])`, a scalar function of the output for one example, or of `loss(output)`
-    without `y`, or of the sum of the outputs without `loss`. `f` and `params` are as in `as_model`; for a PyTorch
-    module the gradients are a dictionary by names, and `loss` is a JAX function of a vector. `memory` bounds the bytes
-    of what is held besides the result.
+    Args:
+        f: A function, network or module, as in `as_model`.
+        params: As in `as_model`.
+        x: Examples.
+        loss: A scalar JAX function `loss(output, y[i])` of the output for one example, or `loss(output)` without `y`;
+            without it, the sum of the outputs is differentiated.
+        y: Targets, examples first.
+        memory: Bytes of what is held besides the result; `None`: half of what is free.
+
+    Returns:
+        A tree like `params` with a leading axis of examples; for a PyTorch module, a dictionary by names.
 
     >>> import everwide.empirical as emp, jax.numpy as jnp
     >>> x = jnp.array([[1.0, 2.0], [3.0, 4.0]])
     >>> emp.per_example_gradients(lambda params, x: params @ x, jnp.zeros(2), x).tolist()
     [[1.0, 2.0], [3.0, 4.0]]
+
     """
     model, n = as_model(f, params), count(x)
     way_out = "Use project_gradients, which keeps a few numbers of each example, or take fewer examples."
@@ -95,23 +105,36 @@ def project_gradients(
     loss: Loss | None = None,
     y: Any = None,
     law: Law = jr.rademacher,
-    memory: int = MEMORY,
+    memory: int | None = None,
 ) -> Float[Array, "n dim"]:
     """Random projections of the gradients of single examples: inner products are kept, on average.
 
     `E[p_i . p_j]` is the inner product of the gradients `i` and `j`, with a standard deviation of about
     `|g_i| |g_j| / sqrt(dim)`. The same `key` and `dim` give the same projection, whatever the examples are, so that two
-    data sets may be projected apart. `law` draws independent numbers of mean 0 and variance 1: `jax.random.rademacher`,
-    `jax.random.normal`, or any function of a key, a shape and a dtype. The rest is as in `per_example_gradients`.
+    data sets may be projected apart.
+
+    Args:
+        f: A function, network or module, as in `as_model`.
+        params: As in `as_model`.
+        x: Examples.
+        key: A JAX key.
+        dim: Numbers that are kept of each gradient.
+        loss: As in `per_example_gradients`.
+        y: Targets, examples first.
+        law: Draws independent numbers of mean 0 and variance 1: `jax.random.rademacher`, `jax.random.normal`, or any
+            function of a key, a shape and a dtype.
+        memory: Bytes of what is held besides the result; `None`: half of what is free.
+
+    Returns:
+        The projections `(n, dim)`.
 
     >>> import everwide.empirical as emp, jax, jax.numpy as jnp
     >>> f, x = lambda params, x: params @ x, jnp.eye(3)
     >>> emp.project_gradients(f, jnp.zeros(3), x, jax.random.key(0), dim=8).shape
     (3, 8)
+
     """
-    if dim < 1:
-        raise ValueError(f"project_gradients(dim={dim}): dim must be at least 1.")
-    model, projection = as_model(f, params), Projection(law, dim)
+    model, projection = as_model(f, params), Projection(law, whole(dim, "dim"))
     if isinstance(model, TorchModel):
         project = jax.jit(lambda leaves: projection.of(leaves, key))  # a list keeps the order of the parameters
         return jnp.concatenate([project([*g.values()]) for g in _torch_pieces(model, x, loss, y, memory)])
@@ -119,15 +142,15 @@ def project_gradients(
     return _run(task._replace(projection=projection), *data, key)
 
 
-def _task(model: Model, x: Any, loss: Loss | None, y: Any, memory: int) -> tuple[Task, Any, Any, Any]:
+def _task(model: Model, x: Any, loss: Loss | None, y: Any, memory: int | None) -> tuple[Task, Any, Any, Any]:
     """Everything checked, and the number of pieces."""
     x, y = (jax.tree.map(jnp.asarray, a) for a in (x, y))
     n = count((x, y))
     output_of(model, x)
     refuse_batch_dependence(model, x)
-    each = 2 * activation_bytes(model, x) + _bytes(model)
-    require(each, memory, "The gradient of one example", "Give more memory.")
-    return Task(model.f, loss, math.ceil(n * each / memory)), model.params, x, y
+    each, have = 2 * activation_bytes(model, x) + _bytes(model), budget(memory)
+    require(each, have, "The gradient of one example", "Give more memory.")
+    return Task(model.f, loss, math.ceil(n * each / have)), model.params, x, y
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -142,16 +165,18 @@ def _run(task: Task, params: Any, x: Any, y: Any, key: Array | None) -> Any:
 
     if task.chunks == 1:
         return piece((x, y))
-    found, n = lax.map(piece, in_chunks((x, y), task.chunks)), count(x)
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], found)
+    pieces, n = lax.map(piece, in_chunks((x, y), task.chunks)), count(x)
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], pieces)
 
 
-def _torch_pieces(model: TorchModel, x: Any, loss: Loss | None, y: Any, memory: int) -> Iterator[dict[str, Array]]:
+def _torch_pieces(
+    model: TorchModel, x: Any, loss: Loss | None, y: Any, memory: int | None
+) -> Iterator[dict[str, Array]]:
     """The same for a PyTorch module, piece by piece."""
     tangents, n = torch_tangents(model, x), count((x, jax.tree.map(jnp.asarray, y)))
-    each = tangents.example_bytes(x, 1) + _bytes(model)
-    require(each, memory, "The gradient of one example", "Give more memory.")
-    size = memory // each
+    each, have = tangents.example_bytes(1) + _bytes(model), budget(memory)
+    require(each, have, "The gradient of one example", "Give more memory.")
+    size = have // each
     slope = jax.vmap(jax.grad(lambda out, y: _scalar(_applied(loss, out, y)) if loss else jnp.sum(out)))
     for cut in (slice(start, start + size) for start in range(0, n, size)):
         some, labels = jax.tree.map(lambda a, cut=cut: a[cut], (x, y))
@@ -164,7 +189,7 @@ def _applied(loss: Loss, out: Array, y: Any) -> Any:
 
 def _scalar(value: Any) -> Array:
     if jnp.shape(value) != ():
-        raise ValueError(
+        raise InputError(
             f"loss returned shape {jnp.shape(value)} for one example, expected a scalar. It is called with the output "
             "for one example and its target, not with a batch."
         )

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from .._checks import InputError
 from ..kernel import Example, Inputs
 from ..layers import AbstractLayer
 from ._refusals import refuse_training_equinox, refuse_training_nnx, refuse_training_torch
@@ -28,11 +29,6 @@ class Model(NamedTuple):
     - `f(params, x)`: a scalar or a vector, for one example `x` (an array or a pytree).
     - `params`: a pytree of floating-point arrays.
     - `batched(params, xs)`: the same for a batch in one call, where the model is written for batches; else `None`.
-
-    >>> import everwide.empirical as emp, jax.numpy as jnp
-    >>> model = emp.as_model(lambda params, x: params["w"] @ x, {"w": jnp.ones((2, 3))})
-    >>> model.f(model.params, jnp.ones(3)).shape
-    (2,)
     """
 
     f: Function
@@ -43,12 +39,7 @@ class Model(NamedTuple):
 class TorchModel(NamedTuple):
     """A PyTorch module whose parameters that require a gradient are the parameters. It is never changed.
 
-    The module takes a batch, examples first, and returns `(n,)` or `(n, outputs)`. Made by `from_torch`.
-
-    >>> import everwide.empirical as emp
-    >>> from torch import nn  # doctest: +SKIP
-    >>> isinstance(emp.as_model(nn.Linear(3, 2)), emp.TorchModel)  # doctest: +SKIP
-    True
+    The module takes a batch, examples first, and returns `(n,)` or `(n, outputs)`.
     """
 
     module: Any
@@ -104,11 +95,21 @@ class OneOfBatch:
         shape = getattr(out, "shape", None)
         if shape is None or shape[:1] != (1,):
             came = f"an array of shape {shape}" if shape is not None else type(out).__name__
-            raise ValueError(
+            raise InputError(
                 f"The module was called with a batch of one example and returned {came}, expected an array whose first "
                 "axis is the batch of 1. Wrap it in a module that returns that."
             )
         return out[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Same:
+    """`f` of a callable that holds arrays, and so has no hash: equal to itself only."""
+
+    called: Function
+
+    def __call__(self, params: Any, x: Any) -> Any:
+        return self.called(params, x)
 
 
 @dataclass(frozen=True)
@@ -125,96 +126,55 @@ class NetworkCall:
 
 
 def as_model(f: Any, params: Any = None) -> Model | TorchModel:
-    """Whatever people have, as a model.
+    """Whatever people have, as a model: for functions of this module that take `f, params`, taken apart only once.
 
-    With `params`, `f` is a JAX function `f(params, x)` of one example or an everwide network. Without, it is an
-    Equinox, Flax NNX or PyTorch module, which brings its parameters along, or a `Model`.
+    - A JAX function of one example, or an everwide network (`net.apply`, its outputs in a row), with its `params`.
+    - An Equinox module that is called on one example: its floating-point arrays are the parameters. Layers that need a
+      state are refused, because `module(x)` cannot hand it over.
+    - A Flax NNX module, written for batches: its `nnx.Param`s; one example is a batch of one, `module(x[None])[0]`.
+    - A PyTorch module, written for batches: its parameters that require a gradient. It is never changed.
+
+    Dropout and batch normalization must be in evaluation mode.
+
+    Args:
+        f: A function `f(params, x)`, a network, a module, or a model.
+        params: A tree of floating-point arrays; `None` where `f` brings its own.
+
+    Returns:
+        The model: its function `f(params, x)` of one example and its `params`, or its PyTorch `module`.
 
     >>> import equinox as eqx, everwide.empirical as emp, jax
     >>> model = emp.as_model(eqx.nn.Linear(3, 2, key=jax.random.key(0)))
     >>> [leaf.shape for leaf in jax.tree.leaves(model.params)]
     [(2, 3), (2,)]
+
     """
     if params is not None:
-        return from_network(f, params) if isinstance(f, AbstractLayer) else _from_function(f, params)
+        return Model(NetworkCall(Constants(f)), _checked(params)) if _is_network(f) else _from_function(f, params)
     if isinstance(f, Model | TorchModel):
         return f
-    for is_one, convert in ((_is_torch, from_torch), (_is_nnx, from_nnx), (_is_equinox, from_equinox)):
-        if is_one(f):
-            return convert(f)
+    if _is(f, "torch.nn", "Module"):
+        refuse_training_torch(f)
+        return TorchModel(f)
+    if _is(f, "flax.nnx", "Module") and callable(f):
+        refuse_training_nnx(f)
+        graph, params, rest = _nnx().split(f, _nnx().Param, ...)
+        call = NnxCall(graph, Constants(rest))
+        return Model(OneOfBatch(call), _checked(params), call)
+    if isinstance(f, eqx.Module) and callable(f) and not _is_network(f):
+        refuse_training_equinox(f)
+        params, static = eqx.partition(f, eqx.is_inexact_array)
+        return Model(EquinoxCall(Constants(static)), _checked(params))
     raise _unknown(f)
-
-
-def from_equinox(module: Any) -> Model:
-    """An Equinox module that is called on one example. Its floating-point arrays are the parameters.
-
-    Dropout and batch normalization must be in inference mode (`equinox.nn.inference_mode`); layers that need a state
-    are refused, because `module(x)` cannot hand it over.
-
-    >>> import equinox as eqx, everwide.empirical as emp, jax
-    >>> model = emp.from_equinox(eqx.nn.MLP(3, 2, 8, 1, key=jax.random.key(0)))
-    """
-    if not _is_equinox(module):
-        raise TypeError(f"from_equinox expects an equinox.Module that can be called, got {type(module).__name__}.")
-    refuse_training_equinox(module)
-    params, static = eqx.partition(module, eqx.is_inexact_array)
-    return Model(EquinoxCall(Constants(static)), _checked(params))
-
-
-def from_nnx(module: Any) -> Model:
-    """A Flax NNX module. Its `nnx.Param`s are the parameters.
-
-    Flax modules are written for batches, so one example is a batch of one: `module(x[None])[0]`. Dropout and batch
-    normalization must be in evaluation mode (`module.eval()`).
-
-    >>> import everwide.empirical as emp
-    >>> from flax import nnx  # doctest: +SKIP
-    >>> model = emp.from_nnx(nnx.Linear(3, 2, rngs=nnx.Rngs(0)))  # doctest: +SKIP
-    """
-    if not _is_nnx(module):
-        raise TypeError(f"from_nnx expects a flax.nnx.Module, got {type(module).__name__}.")
-    refuse_training_nnx(module)
-    graph, params, rest = _nnx().split(module, _nnx().Param, ...)
-    call = NnxCall(graph, Constants(rest))
-    return Model(OneOfBatch(call), _checked(params), call)
-
-
-def from_torch(module: Any) -> TorchModel:
-    """A PyTorch module. Its parameters that require a gradient are the parameters; the others are constants.
-
-    The module takes a batch, examples first. Dropout and batch normalization must be in evaluation mode
-    (`module.eval()`). The module is never changed.
-
-    >>> import everwide.empirical as emp
-    >>> from torch import nn  # doctest: +SKIP
-    >>> model = emp.from_torch(nn.Linear(3, 2))  # doctest: +SKIP
-    """
-    if not _is_torch(module):
-        raise TypeError(f"from_torch expects a torch.nn.Module, got {type(module).__name__}.")
-    refuse_training_torch(module)
-    return TorchModel(module)
-
-
-def from_network(net: AbstractLayer, params: Any) -> Model:
-    """An everwide network of finite width: `net.apply`, its outputs in a row.
-
-    Examples are arrays, or `everwide.Inputs` with masks and graphs.
-
-    >>> import everwide as ew, everwide.empirical as emp, jax
-    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(2))
-    >>> model = emp.from_network(net, net.init(jax.random.key(0), (3,), width=8))
-    """
-    return Model(NetworkCall(Constants(net)), _checked(params))
 
 
 def _from_function(f: Any, params: Any) -> Model:
     if not callable(f):
-        raise TypeError(f"f is a {type(f).__name__}, expected a function f(params, x) of one example.")
+        raise InputError(f"f is a {type(f).__name__}, expected a function f(params, x) of one example.")
     try:
         hash(f)
-    except TypeError:  # a callable that holds arrays; as a closure it is equal to itself
-        called = f
-        f = lambda params, x: called(params, x)
+    except TypeError:
+        return Model(Same(f), _checked(params))
     return Model(f, _checked(params))
 
 
@@ -224,24 +184,24 @@ def _checked(params: Any) -> Any:
     for path, leaf in leaves:
         kind = getattr(leaf, "dtype", type(leaf))
         if not (isinstance(leaf, float) or (eqx.is_array_like(leaf) and jnp.issubdtype(kind, jnp.floating))):
-            raise TypeError(
+            raise InputError(
                 f"The parameter params{jax.tree_util.keystr(path)} is {kind}, expected real floating-point numbers: "
                 "nothing else has a tangent kernel. Close over it in f, or split it off with equinox.partition."
             )
     if not leaves:
-        raise ValueError("There are no parameters: params has no arrays. A tangent kernel needs at least one.")
+        raise InputError("There are no parameters: params has no arrays. A tangent kernel needs at least one.")
     return jax.tree.unflatten(structure, [jnp.asarray(leaf) for _, leaf in leaves])
 
 
-def _unknown(f: Any) -> TypeError:
+def _unknown(f: Any) -> InputError:
     kind = f"{type(f).__module__}.{type(f).__qualname__}"
-    if isinstance(f, AbstractLayer):
+    if _is_network(f):
         hint = "An everwide network needs parameters: pass params=net.init(key, input_shape, width=...)."
     elif type(f).__module__.startswith("flax.linen") or _is(f, "flax.linen", "Module"):
         hint = "Flax Linen: pass f=lambda params, x: module.apply(params, x[None])[0] and params=..."
     else:
         hint = "For a function f(params, x) of one example, pass its params."
-    return TypeError(
+    return InputError(
         f"Without params, expected an Equinox, Flax NNX or PyTorch module that can be called, got {kind}. {hint}"
     )
 
@@ -262,16 +222,8 @@ def _is(value: Any, library: str, name: str) -> bool:
     return loaded is not None and isinstance(value, getattr(loaded, name))
 
 
-def _is_torch(value: Any) -> bool:
-    return _is(value, "torch.nn", "Module")
-
-
-def _is_nnx(value: Any) -> bool:
-    return _is(value, "flax.nnx", "Module") and callable(value)
-
-
-def _is_equinox(value: Any) -> bool:
-    return isinstance(value, eqx.Module) and not isinstance(value, AbstractLayer) and callable(value)
+def _is_network(value: Any) -> bool:
+    return isinstance(value, AbstractLayer)
 
 
 def _nnx() -> Any:

@@ -13,23 +13,15 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array, Float, PyTree
 from scipy.sparse.linalg import LinearOperator
 
-from .._engine import require
+from .._checks import InputError
+from .._engine import budget, require
+from ._batches import count
 from ._models import Function, Model, as_model
 from ._refusals import refuse_batch_dependence
 
-MEMORY = 1 << 30  # bytes for what is kept between the forward and the backward pass
-
 
 class JacobianOperator(eqx.Module):
-    """The Jacobian of all outputs for some examples with respect to the parameters, as a linear map.
-
-    Made by `jacobian_operator`. It is a pytree: it may be an argument of a function that is compiled.
-
-    >>> import everwide.empirical as emp, jax.numpy as jnp
-    >>> op = emp.jacobian_operator(lambda params, x: params * x, jnp.ones(2), jnp.ones((5, 2)))
-    >>> op.jvp(jnp.ones(2)).shape, op.jvp(jnp.ones((3, 2))).shape
-    ((5, 2), (3, 5, 2))
-    """
+    """The Jacobian of all outputs for some examples with respect to the parameters: see `jacobian_operator`."""
 
     f: Function = eqx.field(static=True)
     params: PyTree
@@ -51,7 +43,7 @@ class JacobianOperator(eqx.Module):
         given = [jnp.shape(leaf) for leaf in jax.tree.leaves(tangent)]
         one, many = given == shapes, [a[1:] for a in given] == shapes and len({a[0] for a in given if a}) == 1
         if jax.tree.structure(tangent) != jax.tree.structure(self.params) or not (one or many):
-            raise ValueError(
+            raise InputError(
                 f"The tangent has leaves of shapes {given}, expected those of the parameters, {shapes}, in the same "
                 "tree, or the same with one leading axis for many tangents."
             )
@@ -62,7 +54,7 @@ class JacobianOperator(eqx.Module):
         """`J^T c` for cotangents `(n, k)`: like `params`. `(m, n, k)` gives every leaf a leading axis of `m`."""
         c = jnp.asarray(cotangents, self.dtype)
         if c.ndim not in (2, 3) or c.shape[-2:] != (self.examples, self.outputs):
-            raise ValueError(
+            raise InputError(
                 f"The cotangents have shape {c.shape}, expected ({self.examples}, {self.outputs}): examples and "
                 "outputs, after one leading axis for many of them."
             )
@@ -101,17 +93,7 @@ class JacobianOperator(eqx.Module):
 
 
 class NtkOperator(eqx.Module):
-    """The tangent kernel between two batches of examples, as a linear map: `K v = J1 (J2^T v)`.
-
-    Made by `ntk_operator`. `op @ v` takes `v` of shape `(n2, k)`, or `(n2, k, m)` for many vectors at once; `op.T` is
-    the transposed map. It is a pytree: it may be used inside `jax.jit` and in `jax.scipy.sparse.linalg.cg`.
-
-    >>> import everwide.empirical as emp, jax, jax.numpy as jnp
-    >>> op = emp.ntk_operator(lambda params, x: params @ x, jnp.ones(2), jnp.eye(2))
-    >>> solution, _ = jax.scipy.sparse.linalg.cg(lambda v: op @ v + v, jnp.ones((2, 1)))
-    >>> solution.tolist()
-    [[0.5], [0.5]]
-    """
+    """The tangent kernel between two batches of examples, as a linear map: see `ntk_operator`."""
 
     left: JacobianOperator
     right: JacobianOperator
@@ -131,7 +113,7 @@ class NtkOperator(eqx.Module):
         v = jnp.asarray(v, self.right.dtype)
         expected = (self.right.examples, self.right.outputs)
         if v.ndim not in (2, 3) or v.shape[:2] != expected:
-            raise ValueError(
+            raise InputError(
                 f"The kernel acts on arrays of shape {expected} (examples, outputs), or on many in a last axis, got "
                 f"{v.shape}. For flat vectors use linear_operator()."
             )
@@ -141,22 +123,34 @@ class NtkOperator(eqx.Module):
 
     def linear_operator(self) -> LinearOperator:
         """For `scipy.sparse.linalg`: vectors hold the outputs example by example."""
-        flat = lambda op: (
-            lambda v: np.asarray(op @ v.reshape(op.right.examples, op.right.outputs, -1)).reshape(-1, v.shape[1])
-        )
-        return _scipy(self.shape, self.left.dtype, flat(self), flat(self.T))
+        return _scipy(self.shape, self.left.dtype, self._flat, self.T._flat)
+
+    def _flat(self, v: np.ndarray) -> np.ndarray:
+        return np.asarray(self @ v.reshape(self.right.examples, self.right.outputs, -1)).reshape(-1, v.shape[1])
 
 
-def jacobian_operator(f: Any, params: Any, x: Any, *, memory: int = MEMORY) -> JacobianOperator:
+def jacobian_operator(f: Any, params: Any, x: Any, *, memory: int | None = None) -> JacobianOperator:
     """The Jacobian of a model for the examples `x`, which is never formed.
 
-    `f` and `params` are as in `as_model`; PyTorch modules have no such operator. `memory` bounds the bytes of the
-    activations and tangents that are held at once: examples are taken in pieces, and so are vectors.
+    Args:
+        f: A function, network or module, as in `as_model`; PyTorch modules have no such operator.
+        params: As in `as_model`.
+        x: Examples.
+        memory: Bytes of the activations and tangents that are held at once (examples are taken in pieces, and so are
+            vectors); `None`: half of what is free now.
+
+    Returns:
+        A linear map `(n * k, parameters)`: `jvp(tangent)` gives `(n, k)`, `vjp(cotangents)` a tree like `params`, both
+        take many vectors at once along a leading axis, and `linear_operator()` is for `scipy.sparse.linalg`. It is a
+        pytree: it may be an argument of a function that is compiled.
 
     >>> import everwide.empirical as emp, jax.numpy as jnp
     >>> op = emp.jacobian_operator(lambda params, x: params @ x, jnp.eye(2), jnp.ones((5, 2)))
     >>> op.shape, op.vjp(jnp.ones((5, 2))).tolist()
     ((10, 4), [[5.0, 5.0], [5.0, 5.0]])
+    >>> op.jvp(jnp.ones((2, 2))).shape, op.jvp(jnp.ones((3, 2, 2))).shape
+    ((5, 2), (3, 5, 2))
+
     """
     model = as_model(f, params)
     if not isinstance(model, Model):
@@ -167,28 +161,41 @@ def jacobian_operator(f: Any, params: Any, x: Any, *, memory: int = MEMORY) -> J
     x = jax.tree.map(jnp.asarray, x)
     n, out = count(x), output_of(model, x)
     refuse_batch_dependence(model, x)
-    each = activation_bytes(model, x)
-    way_out = "Give more memory, or use jax.checkpoint in the model."
-    require(2 * each, memory, "The Jacobian of one example", way_out)
-    return JacobianOperator(model.f, model.params, x, math.prod(out.shape), n, out.dtype, each, memory)
+    each, have = activation_bytes(model, x), budget(memory)
+    require(2 * each, have, "The Jacobian of one example", "Give more memory, or use jax.checkpoint in the model.")
+    return JacobianOperator(model.f, model.params, x, math.prod(out.shape), n, out.dtype, each, have)
 
 
-def ntk_operator(f: Any, params: Any, x1: Any, x2: Any = None, *, memory: int = MEMORY) -> NtkOperator:
-    """The tangent kernel of a model between `x1` and `x2` (or `x1`), which is never formed.
+def ntk_operator(f: Any, params: Any, x1: Any, x2: Any = None, *, memory: int | None = None) -> NtkOperator:
+    """The tangent kernel of a model as a linear map `K v = J1 (J2^T v)`, which is never formed.
 
     A product costs one backward pass over `x2` and one forward pass over `x1`.
 
-    >>> import everwide.empirical as emp, jax.numpy as jnp
-    >>> op = emp.ntk_operator(lambda params, x: params @ x, jnp.ones(2), jnp.ones((5, 2)))
-    >>> (op @ jnp.ones((5, 1))).ravel().tolist()
-    [10.0, 10.0, 10.0, 10.0, 10.0]
+    Args:
+        f: As in `jacobian_operator`.
+        params: As in `jacobian_operator`.
+        x1: Examples.
+        x2: Examples for the columns; `None` pairs `x1` with itself.
+        memory: As in `jacobian_operator`.
+
+    Returns:
+        A linear map `(n1 * k, n2 * k)`: `op @ v` takes `v` of shape `(n2, k)`, or `(n2, k, m)` for many vectors at
+        once, `op.T` is the transposed map, and `linear_operator()` is for `scipy.sparse.linalg`. It is a pytree: it may
+        be used inside `jax.jit`.
+
+    >>> import everwide.empirical as emp, jax, jax.numpy as jnp
+    >>> op = emp.ntk_operator(lambda params, x: params @ x, jnp.ones(2), jnp.eye(2))
+    >>> solution, _ = jax.scipy.sparse.linalg.cg(lambda v: op @ v + v, jnp.ones((2, 1)))
+    >>> solution.tolist()
+    [[0.5], [0.5]]
+
     """
     left = jacobian_operator(f, params, x1, memory=memory)
     if x2 is None:
         return NtkOperator(left, left)
     right = jacobian_operator(Model(left.f, left.params), None, x2, memory=memory)
     if left.outputs != right.outputs:
-        raise ValueError(f"The model has {left.outputs} outputs on x1 and {right.outputs} on x2: they must agree.")
+        raise InputError(f"The model has {left.outputs} outputs on x1 and {right.outputs} on x2: they must agree.")
     return NtkOperator(left, right)
 
 
@@ -231,8 +238,10 @@ def _pull_one(op: JacobianOperator, cotangents: Array, at_once: int) -> Any:
         return piece(op.x, cotangents)
     x, c = in_chunks(op.x, chunks), in_chunks(cotangents, chunks)
     kept = jnp.arange(chunks * c.shape[1]).reshape(chunks, -1, 1) < op.examples
-    step = lambda total, xc: (jax.tree.map(jnp.add, total, piece(*xc)), None)
-    return lax.scan(step, jax.tree.map(jnp.zeros_like, op.params), (x, jnp.where(kept, c, 0)))[0]
+    start = jax.tree.map(jnp.zeros_like, op.params)
+    return lax.scan(
+        lambda total, xc: (jax.tree.map(jnp.add, total, piece(*xc)), None), start, (x, jnp.where(kept, c, 0))
+    )[0]
 
 
 def _many(one: Callable[[Any], Any], vectors: Any, at_once: int) -> Any:
@@ -249,24 +258,13 @@ def in_chunks(x: Any, chunks: int) -> Any:
     return jax.tree.map(lambda a: a[index].reshape(chunks, size, *a.shape[1:]), x)
 
 
-def count(x: Any) -> int:
-    """The number of examples: the first axis of all leaves."""
-    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(x)]
-    first = {shape[:1] for shape in shapes}
-    if len(first) != 1 or first in ({()}, {(0,)}):
-        raise ValueError(
-            f"x has leaves of shapes {shapes}, expected arrays whose first axis counts the examples, at least one."
-        )
-    return shapes[0][0]
-
-
 def output_of(model: Model, x: Any) -> jax.ShapeDtypeStruct:
     """Shape and dtype of the output for one example: a scalar or a vector."""
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), x)
     out = jax.eval_shape(model.f, model.params, one)
     if not isinstance(out, jax.ShapeDtypeStruct) or out.ndim > 1 or not jnp.issubdtype(out.dtype, jnp.floating):
         came = f"{out.dtype} of shape {out.shape}" if isinstance(out, jax.ShapeDtypeStruct) else type(out).__name__
-        raise ValueError(
+        raise InputError(
             f"For one example f returned {came}, expected one array of floats, a scalar or a vector. "
             "Is f written for a batch? Use lambda params, x: f(params, x[None])[0]; for more axes, ravel the output."
         )
@@ -275,10 +273,12 @@ def output_of(model: Model, x: Any) -> jax.ShapeDtypeStruct:
 
 def activation_bytes(model: Model, x: Any) -> int:
     """What the passes of one example write, at most: what two examples write more than one."""
-    shape = lambda a, n: jax.ShapeDtypeStruct((n, *a.shape[1:]), a.dtype)
-    batch = lambda params, x: jax.vmap(lambda one: model.f(params, one))(x)
-    one, two = (jax.make_jaxpr(batch)(model.params, jax.tree.map(lambda a, n=n: shape(a, n), x)) for n in (1, 2))
-    return max(1, _written(two.jaxpr) - _written(one.jaxpr))
+
+    def written(n: int) -> int:
+        batch = jax.tree.map(lambda a: jax.ShapeDtypeStruct((n, *a.shape[1:]), a.dtype), x)
+        return _written(jax.make_jaxpr(jax.vmap(model.f, (None, 0)))(model.params, batch).jaxpr)
+
+    return max(1, written(2) - written(1))
 
 
 def _written(equations: Jaxpr) -> int:
@@ -294,7 +294,7 @@ def _written(equations: Jaxpr) -> int:
 
 
 def _scipy(shape: tuple[int, int], dtype: Any, forward: Callable, backward: Callable) -> LinearOperator:
-    columns = lambda fn: lambda v: fn(v.reshape(len(v), -1)).reshape(-1)
-    products: dict[str, Any] = {"matvec": columns(forward), "rmatvec": columns(backward)}
-    products |= {"matmat": forward, "rmatmat": backward, "dtype": np.dtype(dtype)}
+    products: dict[str, Any] = {"matmat": forward, "rmatmat": backward, "dtype": np.dtype(dtype)}
+    for name, product in (("matvec", forward), ("rmatvec", backward)):
+        products[name] = lambda v, product=product: product(v.reshape(len(v), -1)).reshape(-1)
     return LinearOperator(shape, **products)

@@ -14,12 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._checks import InputError
 
-class BatchDependenceError(ValueError):
+
+class BatchDependenceError(InputError):
     """The outputs for one example depend on other examples, or on chance.
 
     >>> import equinox as eqx, everwide.empirical as emp
-    >>> emp.from_equinox(eqx.nn.Sequential([eqx.nn.Dropout(0.5)]))
+    >>> emp.as_model(eqx.nn.Sequential([eqx.nn.Dropout(0.5)]))
     Traceback (most recent call last):
         ...
     everwide.empirical._refusals.BatchDependenceError: Dropout at .layers[0] drops units at random, so that the \
@@ -40,7 +42,7 @@ def refuse_training_equinox(module: Any) -> None:
         if isinstance(layer, eqx.nn.BatchNorm) and not layer.inference:
             raise _refusal(layer, path, STATISTICS, f"{way_out} Then bind its state in f.")
         if isinstance(layer, eqx.nn.StatefulLayer):
-            raise ValueError(
+            raise InputError(
                 f"{type(layer).__name__} at {path} needs a state, which module(x) does not hand over. Bind it: "
                 "params, static = equinox.partition(module, equinox.is_inexact_array), and "
                 "f = lambda params, x: equinox.combine(params, static)(x, state)[0]."
@@ -67,13 +69,13 @@ def refuse_training_torch(module: Any) -> None:
         _refuse_torch_layer(path or "the top", layer)
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     if not trained:
-        raise ValueError(
+        raise InputError(
             f"{type(module).__name__} has no parameters that require a gradient, and so no tangent kernel. "
             "Frozen parameters are constants; module.requires_grad_() frees them all."
         )
     for name, p in trained:
         if str(p.dtype) not in ("torch.float32", "torch.float64"):
-            raise TypeError(f"The parameter {name} is {p.dtype}, expected float32 or float64. Use module.float().")
+            raise InputError(f"The parameter {name} is {p.dtype}, expected float32 or float64. Use module.float().")
 
 
 def _refuse_torch_layer(path: str, layer: Any) -> None:
@@ -93,7 +95,7 @@ def _refuse_torch_layer(path: str, layer: Any) -> None:
         raise _refusal(layer, path, RANDOM, way_out)
     if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.scale_grad_by_freq):
         option = "max_norm" if layer.max_norm is not None else "scale_grad_by_freq"
-        raise ValueError(
+        raise InputError(
             f"Embedding({option}=...) at {path} is refused: it "
             + ("changes its weights when it is called" if option == "max_norm" else "returns gradients of nothing")
             + f". Make an Embedding without {option} and copy the weights."
@@ -118,8 +120,8 @@ def refuse_batch_dependence(model: Any, x: Any) -> None:
 
 def _traces_alike(f: Callable[[Any, Any], Any], params: Any, one: Any) -> bool:
     """Whether two traces of a function are the same program, which spares to run it. False may be a false alarm."""
-    trace = lambda: jax.make_jaxpr(lambda params, one: f(params, one))(params, one)  # a new function: no cached trace
-    first, second = trace(), trace()
+    # each time a new function: no cached trace
+    first, second = (jax.make_jaxpr(lambda params, one: f(params, one))(params, one) for _ in range(2))
     if str(first) != str(second) or len(first.consts) != len(second.consts):
         return False
     return all(a is b or bool(np.array_equal(a, b)) for a, b in zip(first.consts, second.consts, strict=True))
@@ -180,11 +182,14 @@ def _agree(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _equinox_layers(module: Any) -> Iterator[tuple[str, Any]]:
     """All layers that may be refused, with their paths."""
-    container = eqx.nn.Sequential  # stateful where its layers are, and they make the better message
-    stateful = lambda node: isinstance(node, eqx.nn.StatefulLayer) and not isinstance(node, container)
-    wanted = lambda node: isinstance(node, eqx.nn.Dropout) or (stateful(node) and node.is_stateful())
-    found = jax.tree.leaves_with_path(module, is_leaf=wanted)
-    return ((jax.tree_util.keystr(path), node) for path, node in found if wanted(node))
+
+    def wanted(node: Any) -> bool:
+        if isinstance(node, eqx.nn.Sequential):  # stateful where its layers are, and they make the better message
+            return False
+        return isinstance(node, eqx.nn.Dropout) or (isinstance(node, eqx.nn.StatefulLayer) and node.is_stateful())
+
+    leaves = jax.tree.leaves_with_path(module, is_leaf=wanted)
+    return ((jax.tree_util.keystr(path), node) for path, node in leaves if wanted(node))
 
 
 def _is_zero(rate: Any) -> bool:

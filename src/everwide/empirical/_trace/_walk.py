@@ -4,17 +4,18 @@ Equations that see no parameter run as they are. A leaf that is used in a way th
 walks again with that leaf as plain data, and differentiates it as everybody does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Jaxpr, JaxprEqn, Literal
+from jax import lax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from . import _pooling as pooling
 from ._ledger import Ledger, Pooled, Use, Value
-from ._scan import scanned
 from ._sites import rule_for
 from ._views import View, scaling, viewed
 
@@ -22,15 +23,25 @@ CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoi
 SUMS = ("add", "sub", "add_any")
 
 
+def look(program: ClosedJaxpr, values: Sequence[Value], ledger: Ledger) -> list[jax.Array]:
+    """Walk, and settle everything: for the results of a whole program."""
+    settled = [ledger.settle(value) for value in walk(program.jaxpr, program.consts, values, ledger)]
+    ledger.refuse(settled)
+    return [value.array for value in settled]
+
+
 def walk(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Value], ledger: Ledger) -> list[Value]:
     """The results of a jaxpr. Results may still wait for their tap: the caller settles them."""
     env: dict[Any, Value] = dict(zip(jaxpr.constvars, map(Value, consts), strict=True))
     env.update(zip(jaxpr.invars, values, strict=True))
-    read = lambda var: Value(var.val) if isinstance(var, Literal) else env[var]
+
+    def read(var: Any) -> Value:
+        return Value(var.val) if isinstance(var, Literal) else env[var]
+
     waits, pools = _may_wait(jaxpr), Pools(jaxpr, ledger)
     for number, eqn in enumerate(jaxpr.eqns):
-        found = _step(eqn, [read(var) for var in eqn.invars], ledger)
-        for var, value in zip(eqn.outvars, found, strict=True):
+        results = _step(eqn, [read(var) for var in eqn.invars], ledger)
+        for var, value in zip(eqn.outvars, results, strict=True):
             value = pools.summed(var, value, lambda v: read(v).array)
             env[var] = value if var in waits else ledger.settle(pools.entered(number, var, value))
     return [read(var) for var in jaxpr.outvars]
@@ -107,7 +118,7 @@ def _step(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> list[Value]:
         inner = eqn.params["call_jaxpr" if "call_jaxpr" in eqn.params else "jaxpr"]
         return walk(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands, ledger)
     if seen and name == "scan":
-        return scanned(eqn, operands, ledger, walk)
+        return _scanned(eqn, operands, ledger)
     results = bind(eqn, [value.array for value in operands])
     if len(seen) == 1 and name != "stop_gradient":
         return _enter(eqn, operands, seen[0], results, ledger)
@@ -148,10 +159,10 @@ def _sum(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> Value:
     array = bind(eqn, [value.array for value in operands])[0]
     uses: list[Use] = []
     for value, negative in zip(operands, (False, eqn.primitive.name == "sub"), strict=True):
-        found = value.uses if value.view is None else _bias(value.view, operands, array.shape)
-        if value.view is not None and not found:
+        added = value.uses if value.view is None else _bias(value.view, operands, array.shape)
+        if value.view is not None and not added:
             ledger.refuse([value])
-        uses += [use.times(np.asarray(-1, array.dtype)) if negative else use for use in found]
+        uses += [use.times(np.asarray(-1, array.dtype)) if negative else use for use in added]
     return Value(array, uses=tuple(uses))
 
 
@@ -166,16 +177,59 @@ def _bias(view: View, operands: list[Value], shape: tuple[int, ...]) -> tuple[Us
     return ()
 
 
+def _scanned(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> list[Value]:
+    """A loop, with its taps as one more input and its records as one more output.
+
+    A parameter that every step uses has more tokens, one that is scanned over has a group for each step.
+    """
+    params = eqn.params
+    consts, carry, length = params["num_consts"], params["num_carry"], params["length"]
+    ledger.refuse(operands if length == 0 else operands[consts : consts + carry])
+    kept, start, xs = operands[:consts], operands[consts : consts + carry], operands[consts + carry :]
+    kept = [Value(value.array, None if value.view is None else value.view.repeated(length)) for value in kept]
+    views = [None if value.view is None or length == 0 else value.view.scanned() for value in xs]
+
+    def step(state: Sequence[Any], rows: Sequence[Any], zeros: Sequence[Any] | None) -> tuple[list[Any], Ledger]:
+        inner = Ledger(zeros, ledger.unpooled)
+        values = [*kept, *map(Value, state), *map(Value, rows, views)]
+        return look(params["jaxpr"], values, inner), inner
+
+    state = [_array(value.array, var) for value, var in zip(start, eqn.invars[consts:], strict=False)]
+    rows = [value.array for value in xs]
+    one = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in rows]
+    inner = dry(lambda state, rows: step(state, rows, None)[1], state, one)
+    first = len(ledger.taps)
+    ledger.taps += [jax.ShapeDtypeStruct((length, *tap.shape), tap.dtype) for tap in inner.taps]
+    zeros = None if ledger.zeros is None else list(ledger.zeros[first : len(ledger.taps)])
+
+    def body(state, inputs):
+        results, inner = step(state, *inputs)
+        return results[:carry], (results[carry:], inner.records)
+
+    options = {"length": length, "reverse": params["reverse"], "unroll": params["unroll"]}
+    state, (rows, records) = lax.scan(body, state, (rows, zeros), **options)
+    ledger.sites += [replace(s, tap=s.tap + first, record=s.record + len(ledger.records)) for s in inner.sites]
+    ledger.records += records
+    ledger.refused |= inner.refused
+    return [Value(array) for array in (*state, *rows)]
+
+
+def _array(value: Any, var: Any) -> Any:
+    """A number that stands in the equations as an array of its dtype."""
+    return value if isinstance(value, jax.Array) else jnp.asarray(value, var.aval.dtype)
+
+
+def dry(fn: Callable[..., Ledger], *args: Any) -> Ledger:
+    """What `fn` writes down, without running it."""
+    written: list[Ledger] = []
+    jax.eval_shape(lambda *a: written.append(fn(*a)), *args)
+    written[0].records = []  # abstract values must not leave their trace
+    return written[0]
+
+
 def bind(eqn: JaxprEqn, arrays: list[Any]) -> list[Any]:
     """Run one equation."""
-    found = eqn.primitive.get_bind_params(eqn.params)
-    functions, params = found if isinstance(found, tuple) else ((), found)  # JAX before 0.9 returned a pair
+    given = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = given if isinstance(given, tuple) else ((), given)  # JAX before 0.9 returned a pair
     results = eqn.primitive.bind(*functions, *arrays, **params)
     return list(results) if eqn.primitive.multiple_results else [results]
-
-
-def look(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Value], ledger: Ledger) -> list[jax.Array]:
-    """Walk, and settle everything: for the results of a whole model."""
-    found = [ledger.settle(value) for value in walk(jaxpr, consts, values, ledger)]
-    ledger.refuse(found)
-    return [value.array for value in found]

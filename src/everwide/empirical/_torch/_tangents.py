@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._factors import AbstractTangents, Factor, Lookup, Outer, Part, Plain
-from ._models import TorchModel
-from ._refusals import refuse_mixing
-from ._torch_layers import Call, Form, Leaf, Placement, Role, known_layer, merged, placed, plain
+from ..._checks import InputError
+from .._factors import AbstractTangents, Factor, Lookup, Outer, Part, Plain
+from .._models import TorchModel
+from .._refusals import refuse_mixing
+from ._layers import Call, Form, Leaf, Placement, Role, known_layer, merged, placed, plain
 
 Tensor = Any  # torch.Tensor; PyTorch is not imported before somebody brings a module
 
@@ -71,7 +72,7 @@ class TorchTangents(AbstractTangents):
         with torch.no_grad():
             return _to_jax(outputs_of(self.module, as_tensors(self.module, x)))
 
-    def example_bytes(self, x: Any, k: int) -> int:
+    def example_bytes(self, k: int) -> int:
         """Bytes for each example: records, cotangents and their copies in JAX."""
         fixed, each = self.floats
         return 2 * (fixed + k * each) * max(p.element_size() for p in trained(self.module).values())
@@ -171,19 +172,23 @@ def _backward(y: Tensor, edges: list[Any], cot: Tensor) -> list[Tensor | None]:
 
     if not edges:
         return []
-    pull = lambda c, batched: torch.autograd.grad(
-        y, edges, c, retain_graph=True, allow_unused=True, is_grads_batched=batched
-    )
+
+    def pull(c: Tensor, batched: bool) -> tuple:
+        return torch.autograd.grad(y, edges, c, retain_graph=True, allow_unused=True, is_grads_batched=batched)
+
     try:
         return list(pull(cot.to(y), True))
     except RuntimeError:
         each = [pull(c, False) for c in cot.to(y)]
-        return [None if found[0] is None else torch.stack(found) for found in zip(*each, strict=True)]
+        return [None if rows[0] is None else torch.stack(rows) for rows in zip(*each, strict=True)]
 
 
 def _jacobians(module: Any, parameters: dict[str, Tensor], xs: Any, cot: Tensor, total: Total) -> dict[str, Leaf]:
     """Plain Jacobians: by `torch.func` where it can and is right, by autograd elsewhere."""
-    leaves = lambda found: {n: Leaf(plain(tuple(p.shape)), None, found[n]) for n, p in parameters.items()}
+
+    def leaves(jacobians: dict[str, Tensor]) -> dict[str, Leaf]:
+        return {n: Leaf(plain(tuple(p.shape)), None, jacobians[n]) for n, p in parameters.items()}
+
     try:
         guesses = leaves(_by_func(module, parameters, xs, cot))
         if all(total.explains(name, guess) for name, guess in guesses.items()):
@@ -201,8 +206,8 @@ def _by_func(module: Any, parameters: dict[str, Tensor], xs: Any, cot: Tensor) -
 
     def one(example: list[Tensor], c: Tensor) -> dict[str, Tensor]:
         batch = jax.tree.unflatten(structure, [a[None] for a in example])
-        found: Any = vjp(lambda values: outputs_of(module, batch, values)[0], values)
-        y, pull = found
+        pair: Any = vjp(lambda values: outputs_of(module, batch, values)[0], values)
+        y, pull = pair
         return vmap(lambda row: pull(row)[0])(c.to(y))
 
     return vmap(one, in_dims=(0, 1))(leaves, cot)
@@ -232,7 +237,7 @@ def outputs_of(module: Any, xs: Any, values: dict[str, Tensor] | None = None) ->
     n = _count(xs)
     if not isinstance(y, Tensor) or y.ndim not in (1, 2) or len(y) != n or not y.is_floating_point():
         came = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(
+        raise InputError(
             f"{type(module).__name__} was called with a batch of {n} examples and returned {came}, expected floats of "
             f"shape ({n},) or ({n}, outputs). Wrap it in a module that returns that, with y.flatten(1) if need be."
         )
@@ -260,7 +265,7 @@ def _recorded(module: Any, xs: Any) -> tuple[Tensor, list[Call]]:
                 stack.callback(attach(name, layer, rule).remove)
         y = outputs_of(module, xs)
     if not y.requires_grad:
-        raise ValueError(
+        raise InputError(
             f"The outputs of {type(module).__name__} have no derivative with respect to any parameter that requires a "
             "gradient. Is there a torch.no_grad() or a detach() in its forward?"
         )
@@ -342,8 +347,9 @@ def _factor(leaf: Leaf, shared: dict[tuple[int, ...], Array]) -> Factor:
     shared |= {leaf.calls: right} if leaf.calls else {}
     if leaf.form.role is Role.TABLE:
         return Lookup(_to_jax(leaf.left), right[:, :, 0], leaf.form.shape[0])
-    ones = lambda: jnp.ones((n, right.shape[2], right.shape[3], 1), right.dtype)
-    return Outer(ones() if leaf.left is None else _to_jax(leaf.left), right)
+    if leaf.left is None:
+        return Outer(jnp.ones((n, right.shape[2], right.shape[3], 1), right.dtype), right)
+    return Outer(_to_jax(leaf.left), right)
 
 
 def _to_jax(a: Any) -> Array:

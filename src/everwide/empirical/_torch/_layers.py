@@ -143,8 +143,8 @@ class Call(NamedTuple):
 
     def parameters(self) -> list[Tensor]:
         """Those of the layer that are trained."""
-        found = (getattr(self.layer, name, None) for name in ("weight", "bias"))
-        return [p for p in found if p is not None and p.requires_grad]
+        own = (getattr(self.layer, name, None) for name in ("weight", "bias"))
+        return [p for p in own if p is not None and p.requires_grad]
 
     def leaves(self, right: Tensor, place: Placement, n: int, number: int) -> Iterator[tuple[Tensor, Leaf]]:
         """The factors of the parameters, for cotangents `(k, *output)`."""

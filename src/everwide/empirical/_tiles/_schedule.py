@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from .._engine import fitted, require
+from ..._engine import fitted, require
 
 T = TypeVar("T")
 _ROWS = 1024  # examples times outputs in a block: enough for a matrix product to run at full speed
@@ -55,8 +55,10 @@ class Fit(NamedTuple):
 
 def strips_of(rows: int, work: float) -> int:
     """Strips into which a symmetric tile is cut, so that half of it is spared; each makes the compiler work, too."""
-    seconds = lambda b: work * (b + 1) / (2 * b) * _MULTIPLY + b * _STRIPPED
-    return min((b for b in (1, 2, 3, 4) if b == 1 or rows >= b * _STRIP), key=seconds)
+    return min(
+        (b for b in (1, 2, 3, 4) if b == 1 or rows >= b * _STRIP),
+        key=lambda b: work * (b + 1) / (2 * b) * _MULTIPLY + b * _STRIPPED,
+    )
 
 
 def at_once(n: int, k: int) -> bool:

@@ -1,8 +1,8 @@
 """How the derivatives of a model will be computed: decided once for each model and shape of the data."""
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,7 @@ from jax.extend.core import ClosedJaxpr
 from ._ledger import Ledger, Site, Value
 from ._sites import Embedding
 from ._views import whole
-from ._walk import look
-
-T = TypeVar("T")
+from ._walk import dry, look
 
 
 @dataclass(frozen=True)
@@ -45,24 +43,22 @@ class Plan:
     plain: tuple[int, ...]
     unpooled: frozenset[int]
     taps: tuple[jax.ShapeDtypeStruct, ...]
-    _memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
-    def remembered(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` has made the first time: it goes when the plan goes."""
-        if key not in self._memory:
-            self._memory[key] = make()
-        return self._memory[key]
+    def shapes(self) -> tuple[list[jax.ShapeDtypeStruct], list[jax.ShapeDtypeStruct]]:
+        """Of the leaves, and of one example."""
+        avals: list[Any] = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self.equations.in_avals]
+        return avals[: len(self.names)], avals[len(self.names) :]
 
     def run(self, leaves: list[Any], x: list[Any], zeros: list[Any]) -> tuple[jax.Array, list[Any]]:
         """The output for one example, and what the walk has recorded."""
         ledger = Ledger(zeros, self.unpooled)
-        (y,) = look(self.equations.jaxpr, self.equations.consts, _start(leaves, x, self.plain), ledger)
+        (y,) = look(self.equations, _start(leaves, x, self.plain), ledger)
         return y, ledger.records
 
 
 def _start(leaves: list[Any], x: list[Any], plain: Container[int]) -> list[Value]:
-    trained = lambda i, leaf: i not in plain and jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
-    views = [whole(i, jnp.shape(leaf)) if trained(i, leaf) else None for i, leaf in enumerate(leaves)]
+    trained = [i not in plain and jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for i, leaf in enumerate(leaves)]
+    views = [whole(i, jnp.shape(leaf)) if trained[i] else None for i, leaf in enumerate(leaves)]
     return [*map(Value, leaves, views), *map(Value, x)]
 
 
@@ -89,24 +85,26 @@ def _looked(
     equations: ClosedJaxpr, leaves: list[Any], x: list[Any], plain: frozenset[int], unpooled: frozenset[int]
 ) -> Ledger:
     """What a walk writes down that only looks."""
-    ledger = Ledger(None, unpooled)
-    run = lambda leaves, x: look(equations.jaxpr, equations.consts, _start(leaves, x, plain), ledger)
-    jax.eval_shape(run, leaves, x)
-    ledger.records = []  # abstract values must not leave their trace
-    return ledger
+
+    def run(leaves: list[Any], x: list[Any]) -> Ledger:
+        ledger = Ledger(None, unpooled)
+        look(equations, _start(leaves, x, plain), ledger)
+        return ledger
+
+    return dry(run, leaves, x)
 
 
 def _shares(ledger: Ledger) -> tuple[list[Share], set[int]]:
     """Sites by what they show; a leaf whose sites overlap without being equal is refused."""
     refused = set(ledger.refused)
-    found: dict[int, dict[Any, list[Site]]] = {}
+    sites_of: dict[int, dict[Any, list[Site]]] = {}
     for site in ledger.sites:
         key = (isinstance(site.rule, Embedding), site.arranged.signature())
-        found.setdefault(site.leaf, {}).setdefault(key, []).append(site)
-    for leaf, kinds in found.items():
+        sites_of.setdefault(site.leaf, {}).setdefault(key, []).append(site)
+    for leaf, kinds in sites_of.items():
         shown = [sites[0].arranged.everywhere() for sites in kinds.values()]
         pairs = ((a, b) for i, a in enumerate(shown) for b in shown[:i])
         if any(np.shares_memory(a, b) for a, b in pairs):
             refused.add(leaf)
-    shares = [Share(leaf, tuple(sites)) for leaf, kinds in found.items() for sites in kinds.values()]
+    shares = [Share(leaf, tuple(sites)) for leaf, kinds in sites_of.items() for sites in kinds.values()]
     return shares, refused

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from ..._checks import InputError
 from ._contract import all_outputs, equal_outputs, summed_outputs
-from ._factors import Factor, Lookup, Outer, Part, Plain
+from ._kinds import Factor, Lookup, Outer, Part, Plain
 
 _SMALL = 1 << 12  # parameters; Jacobians below are put side by side, one product for all
 _BATCHED = 4  # many small products are slower than one large one, by about this much
@@ -28,16 +29,19 @@ class Outputs(enum.StrEnum):
     - `trace`: the mean over equal outputs, `(n1, n2)`. It estimates the kernel of an infinitely wide network.
     - `diagonal`: equal outputs, `(n1, n2, k)`.
     - `sum`: the kernel of the sum of all outputs, `(n1, n2)`: all pairs, added.
-
-    >>> import everwide.empirical as emp
-    >>> emp.Outputs("trace")
-    <Outputs.TRACE: 'trace'>
     """
 
     FULL = "full"
     TRACE = "trace"
     DIAGONAL = "diagonal"
     SUM = "sum"
+
+
+def as_outputs(outputs: str) -> Outputs:
+    """Which pairs of outputs, from their name."""
+    if outputs not in set(Outputs):
+        raise InputError(f"outputs={outputs!r}: expected one of {', '.join(map(repr, map(str, Outputs)))}.")
+    return Outputs(outputs)
 
 
 class Form(enum.Enum):
@@ -82,8 +86,8 @@ def ready(parts: tuple[Part, ...], recipe: Recipe) -> Ready:
     """The factors of every group of leaves, in the form in which they are contracted."""
     forms = iter(recipe.forms)
     dtype = functools.reduce(np.promote_types, (_right(part.factor).dtype for part in parts), np.dtype(np.float32))
-    found = _clusters(parts, recipe.groups)
-    return {group: _ready([(cluster, next(forms)) for cluster in some], dtype) for group, some in found.items()}
+    clusters = _clusters(parts, recipe.groups)
+    return {group: _ready([(cluster, next(forms)) for cluster in some], dtype) for group, some in clusters.items()}
 
 
 def tile(a: Ready, b: Ready, outputs: Outputs) -> dict[str, Array]:
@@ -99,11 +103,11 @@ def own_tile(strips: list[Ready], outputs: Outputs) -> dict[str, Array]:
 def strips(factors: Any, n: int, count: int) -> list[Any]:
     """Factors of `n` examples in strips."""
     cuts = [round(i * n / count) for i in range(count + 1)]
-    found = []
+    cut = []
     for i, j in itertools.pairwise(cuts):
         once: dict[int, Array] = {}  # what factors share, they share in every strip
-        found.append(jax.tree.map(lambda a, i=i, j=j, once=once: once.setdefault(id(a), a[i:j]), factors))
-    return found
+        cut.append(jax.tree.map(lambda a, i=i, j=j, once=once: once.setdefault(id(a), a[i:j]), factors))
+    return cut
 
 
 def _total(a: tuple[Factor, ...], b: tuple[Factor, ...], outputs: Outputs) -> Array:
@@ -114,9 +118,14 @@ def _total(a: tuple[Factor, ...], b: tuple[Factor, ...], outputs: Outputs) -> Ar
 def _symmetric(strips: list[tuple[Factor, ...]], outputs: Outputs) -> Array:
     full, numbers = outputs is Outputs.FULL, range(len(strips))
     tiles = {(i, j): _total(strips[i], strips[j], outputs) for i in numbers for j in range(i + 1)}
-    mirror = lambda a: a.transpose(2, 3, 0, 1) if full else a.swapaxes(0, 1)
-    halved = lambda a: jnp.where(_lower(a.shape, outputs), a, mirror(a))  # rounding may differ between the halves
-    place = lambda i, j: halved(tiles[i, i]) if i == j else tiles[i, j] if j < i else mirror(tiles[j, i])
+
+    def place(i: int, j: int) -> Array:
+        half = tiles[max(i, j), min(i, j)]
+        mirror = half.transpose(2, 3, 0, 1) if full else half.swapaxes(0, 1)
+        if i == j:  # rounding may differ between the halves
+            return jnp.where(_lower(half.shape, outputs), half, mirror)
+        return half if j < i else mirror
+
     rows = [jnp.concatenate([place(i, j) for j in numbers], 2 if full else 1) for i in numbers]
     return jnp.concatenate(rows, 0)
 
@@ -131,11 +140,11 @@ def _lower(shape: tuple[int, ...], outputs: Outputs) -> Array:
 def _clusters(parts: tuple[Part, ...], groups: tuple[tuple[str, str], ...]) -> dict[str, list[list[Factor]]]:
     """Factors whose cotangents are one and the same array, in one group, stand together: a weight and its bias."""
     group_of = dict(groups)
-    found: dict[str, dict[int, list[Factor]]] = {group: {} for group in group_of.values()}
+    clusters: dict[str, dict[int, list[Factor]]] = {group: {} for group in group_of.values()}
     for i, part in enumerate(parts):
         key = id(part.factor.right) if isinstance(part.factor, Outer) else -1 - i
-        found[group_of[part.names[0]]].setdefault(key, []).append(part.factor)
-    return {group: list(some.values()) for group, some in found.items()}
+        clusters[group_of[part.names[0]]].setdefault(key, []).append(part.factor)
+    return {group: list(some.values()) for group, some in clusters.items()}
 
 
 def _ready(clusters: list[tuple[list[Factor], Form]], dtype: np.dtype) -> tuple[Factor, ...]:
@@ -164,8 +173,7 @@ def _right(factor: Factor) -> Array:
 
 
 def _cast(factor: Factor, dtype: np.dtype) -> Factor:
-    cast = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a
-    return jax.tree.map(cast, factor)
+    return jax.tree.map(lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a, factor)
 
 
 def multiplied_out(factor: Factor) -> Array:
@@ -174,16 +182,19 @@ def multiplied_out(factor: Factor) -> Array:
         case Plain():
             return factor.jacobian
         case Lookup():
-            found = _scattered(factor)
+            jacobian = _scattered(factor)
         case Outer():
-            found = jnp.einsum("ngti,nkgto->nkgoi", factor.left, factor.right, precision=lax.Precision.HIGHEST)
-    return found.reshape(*found.shape[:2], -1)
+            jacobian = jnp.einsum("ngti,nkgto->nkgoi", factor.left, factor.right, precision=lax.Precision.HIGHEST)
+    return jacobian.reshape(*jacobian.shape[:2], -1)
 
 
 def _scattered(factor: Lookup) -> Array:
     index = jnp.where(factor.indices < 0, factor.rows, factor.indices)  # the last row is thrown away
-    one = lambda index, right: jnp.zeros((factor.rows, right.shape[-1]), right.dtype).at[index].add(right, mode="drop")
-    return jax.vmap(lambda index, right: jax.vmap(one, (None, 0))(index, right))(index, factor.right)
+
+    def one(index: Array, right: Array) -> Array:
+        return jnp.zeros((factor.rows, right.shape[-1]), right.dtype).at[index].add(right, mode="drop")
+
+    return jax.vmap(jax.vmap(one, (None, 0)))(index, factor.right)
 
 
 def _form(cluster: list[Factor], job: Job) -> Form:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ._factors import Factor, Lookup, Outer, Plain
+from ._kinds import Factor, Lookup, Outer, Plain
 
 _UNROLLED = 4  # groups; more of them are a loop, so that their tiles need not exist at once
 _NARROW = 16  # outputs of a group
@@ -50,7 +50,10 @@ def summed_outputs(a: Factor, b: Factor) -> Array:
 
 def equal_outputs(a: Factor, b: Factor) -> Array:
     """`K[n, m, k] = <J1[n, k], J2[m, k]>`."""
-    every = lambda fn, x, y: jax.vmap(lambda p, q: fn(p[:, None], q[:, None]), in_axes=1, out_axes=2)(x, y)
+
+    def every(fn: Callable[[Array, Array], Array], x: Array, y: Array) -> Array:
+        return jax.vmap(lambda p, q: fn(p[:, None], q[:, None]), in_axes=1, out_axes=2)(x, y)
+
     match a, b:
         case Plain(), Plain():
             return every(_long, a.jacobian, b.jacobian)
@@ -75,15 +78,20 @@ def _long(a: Array, b: Array) -> Array:
 
 def _product(a: Array, b: Array) -> Array:
     """`a @ b.T`. As a product of two matrices and nothing else, it is spared a transposed copy."""
-    dot = lambda x, y: lax.dot_general(x, y, (((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
+    dot = functools.partial(
+        lax.dot_general, dimension_numbers=(((1,), (1,)), ((), ())), precision=lax.Precision.HIGHEST
+    )
     rows = max(len(a), len(b))
     length = _CACHED // rows
     stretches = a.shape[1] // length
     if rows > _FEW or stretches < 2:
         return dot(a, b)
-    part = lambda x, i: lax.dynamic_slice_in_dim(x, i * length, length, axis=1)
+
+    def add(i: Array, total: Array) -> Array:
+        return total + dot(*(lax.dynamic_slice_in_dim(x, i * length, length, axis=1) for x in (a, b)))
+
     rest = dot(a[:, stretches * length :], b[:, stretches * length :])
-    return lax.fori_loop(0, stretches, lambda i, total: total + dot(part(a, i), part(b, i)), rest)
+    return lax.fori_loop(0, stretches, add, rest)
 
 
 def _outer_summed(a: Outer, b: Outer) -> Array:

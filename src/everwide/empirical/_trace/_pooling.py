@@ -81,8 +81,8 @@ def _pull(pool: Pool, run: Run) -> Callable[..., Array]:
         def chain(start: Array) -> Array:
             env = {pool.start: start, **dict(zip(outside, values, strict=True))}
             for eqn in pool.chain:
-                found = run(eqn, [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars])
-                env.update(zip(eqn.outvars, found, strict=True))
+                results = run(eqn, [v.val if isinstance(v, Literal) else env[v] for v in eqn.invars])
+                env.update(zip(eqn.outvars, results, strict=True))
             return env[pool.sink.invars[0]]
 
         return jax.vjp(chain, start)[1](cotangent)[0]
@@ -115,5 +115,5 @@ def _elementwise(eqn: JaxprEqn, shape: Sequence[int]) -> bool:
 
 
 def _inner(eqn: JaxprEqn) -> Jaxpr:
-    found = eqn.params["call_jaxpr" if "call_jaxpr" in eqn.params else "jaxpr"]
-    return found.jaxpr if isinstance(found, ClosedJaxpr) else found
+    inner = eqn.params["call_jaxpr" if "call_jaxpr" in eqn.params else "jaxpr"]
+    return inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner

@@ -84,5 +84,5 @@ class AbstractTangents(eqx.Module):
         """
 
     @abc.abstractmethod
-    def example_bytes(self, x: Any, k: int) -> int:
-        """Bytes that `factors` needs for each example of a batch such as `x`, results included, with `k` cotangents."""
+    def example_bytes(self, k: int) -> int:
+        """Bytes that `factors` needs for each example, results included, with `k` cotangents."""

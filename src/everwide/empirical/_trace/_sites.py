@@ -14,7 +14,6 @@ import numpy as np
 from jax import Array, lax
 from jax.extend.core import JaxprEqn
 
-from ._patches import Window, patches
 from ._views import Level, View
 
 
@@ -47,15 +46,15 @@ class Arranged(NamedTuple):
 
 def _merged(axes: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Neighbouring axes that are one axis in memory, as one."""
-    found: list[tuple[int, int]] = []
+    joined: list[tuple[int, int]] = []
     for size, stride in axes:
         if size == 1:
             continue
-        if found and found[-1][1] == size * stride:
-            found[-1] = (found[-1][0] * size, stride)
+        if joined and joined[-1][1] == size * stride:
+            joined[-1] = (joined[-1][0] * size, stride)
         else:
-            found.append((size, stride))
-    return tuple(found)
+            joined.append((size, stride))
+    return tuple(joined)
 
 
 class AbstractRule(abc.ABC):
@@ -84,6 +83,37 @@ class AbstractRule(abc.ABC):
     @abc.abstractmethod
     def right(self, cotangent: Array) -> Array:
         """A cotangent of the result as `(groups, tokens, outputs)`."""
+
+
+class Window(NamedTuple):
+    """The geometry of a convolution; `axes` are those of the data: examples, channels, then space."""
+
+    axes: tuple[int, ...]
+    size: tuple[int, ...]
+    out: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    data_dilation: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+
+def patches(data: Array, window: Window) -> Array:
+    """`(sites, taps, channels)`: one strided slice of the padded data for each tap."""
+    examples, channels, *space = window.axes
+    data = data.transpose(examples, *space, channels)
+    inner = [
+        (low, high, dilation - 1) for (low, high), dilation in zip(window.padding, window.data_dilation, strict=True)
+    ]
+    data = lax.pad(data, jnp.zeros((), data.dtype), [(0, 0, 0), *inner, (0, 0, 0)])
+    strides = (1, *window.strides, 1)
+
+    def tap(offset: tuple[int, ...]) -> Array:
+        start = [o * d for o, d in zip(offset, window.dilation, strict=True)]
+        stop = [s + (n - 1) * step + 1 for s, n, step in zip(start, window.out, window.strides, strict=True)]
+        return lax.slice(data, (0, *start, 0), (data.shape[0], *stop, data.shape[-1]), strides)
+
+    seen = jnp.stack([tap(offset) for offset in np.ndindex(*window.size)], axis=-2)
+    return seen.reshape(-1, *seen.shape[-2:])
 
 
 @dataclass(frozen=True)
@@ -153,11 +183,11 @@ class Convolution(AbstractRule):
         return ("convolution", self.result, self.groups)
 
     def left(self, data: Array) -> Array:
-        found = patches(data, self.window)  # (tokens, taps, channels)
-        tokens, taps, _ = found.shape
+        seen = patches(data, self.window)  # (tokens, taps, channels)
+        tokens, taps, _ = seen.shape
         if self.groups == 1:
-            return found.reshape(1, tokens, -1)
-        split = found.reshape(tokens, taps, self.groups, -1)
+            return seen.reshape(1, tokens, -1)
+        split = seen.reshape(tokens, taps, self.groups, -1)
         return split.transpose(2, 0, 1, 3).reshape(self.groups, tokens, -1)
 
     def right(self, cotangent: Array) -> Array:
@@ -224,18 +254,19 @@ def _dot(eqn: JaxprEqn, position: int) -> Dot:
     mine, other = position, 1 - position
     order = np.argsort(contracting[mine])  # the same inputs in the same order, however the product was written
     inputs, data_inputs = (tuple(int(contracting[i][j]) for j in order) for i in (mine, other))
-    free = lambda i: tuple(a for a in range(ranks[i]) if a not in (*contracting[i], *batch[i]))
-    data = (tuple(batch[other]), free(other), data_inputs)
-    return Dot(tuple(batch[mine]), inputs, free(mine), data, weight_first=position == 0)
+    free = [tuple(a for a in range(ranks[i]) if a not in (*contracting[i], *batch[i])) for i in (0, 1)]
+    data = (tuple(batch[other]), free[other], data_inputs)
+    return Dot(tuple(batch[mine]), inputs, free[mine], data, weight_first=position == 0)
 
 
 def _convolution(eqn: JaxprEqn) -> Convolution:
     numbers, p = eqn.params["dimension_numbers"], eqn.params
-    shape = lambda var, axes: tuple(var.aval.shape[i] for i in axes)
+    kernel: Any = eqn.invars[1].aval
+    result: Any = eqn.outvars[0].aval
     window = Window(
         axes=tuple(numbers.lhs_spec),
-        size=shape(eqn.invars[1], numbers.rhs_spec[2:]),
-        out=shape(eqn.outvars[0], numbers.out_spec[2:]),
+        size=tuple(kernel.shape[i] for i in numbers.rhs_spec[2:]),
+        out=tuple(result.shape[i] for i in numbers.out_spec[2:]),
         strides=tuple(p["window_strides"]),
         padding=tuple(tuple(pad) for pad in p["padding"]),
         data_dilation=tuple(p["lhs_dilation"]),

@@ -1,0 +1,140 @@
+"""Compiled code, and the memory that it needs: estimated, and read from the code itself where it is close."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..._compile import trusted_jit
+from .._factors import (
+    AbstractTangents,
+    Factor,
+    Job,
+    Lookup,
+    Outputs,
+    Plain,
+    Ready,
+    Recipe,
+    decide,
+    own_tile,
+    ready,
+    strips,
+    tile,
+)
+from .._trace import JaxTangents, Plan
+from ._schedule import Bytes, Size
+
+_KEPT = 64  # programs of each kind; those that were not used for the longest time go first
+
+
+@functools.cache  # at the first call: the backend is not chosen before
+def compiled_tile() -> Any:
+    """`tile` of two blocks, as a function of them and the outputs."""
+    return trusted_jit(tile, static_argnames="outputs")
+
+
+@functools.cache
+def compiled_own_tile() -> Any:
+    """The tile of a block with itself, as a function of it, the outputs, the examples, and the number of strips."""
+
+    def run(block: Ready, outputs: Outputs, n: int, count: int) -> dict[str, jax.Array]:
+        return own_tile(strips(block, n, count), outputs)
+
+    return trusted_jit(run, static_argnames=("outputs", "n", "count"))
+
+
+@functools.lru_cache(_KEPT)
+def compiled_ready(plan: Plan, recipe: Recipe) -> Any:
+    """`ready`, as a function of the leaves, the arrays of some examples, and cotangents."""
+    return trusted_jit(lambda leaves, x, cot: ready(JaxTangents(leaves, plan).factors(x, cot), recipe))
+
+
+@functools.lru_cache(_KEPT)
+def compiled_whole(plan: Plan, recipe: Recipe, outputs: Outputs, n: int, count: int) -> Any:
+    """The kernel of `n` examples in that many strips, as a function of the same."""
+
+    def run(leaves: list[Any], x: Any, cotangents: Any) -> dict[str, jax.Array]:
+        parts = JaxTangents(leaves, plan).factors(x, cotangents)
+        return own_tile([ready(strip, recipe) for strip in strips(parts, n, count)], outputs)
+
+    return trusted_jit(run)
+
+
+@functools.lru_cache(_KEPT)
+def recipe_for(plan: Plan, job: Job, k: int) -> Recipe:
+    """What to do with the factors of examples, with `k` cotangents at a time."""
+    decided: list[Recipe] = []
+    jax.eval_shape(
+        lambda leaves, *args: decided.append(decide(JaxTangents(leaves, plan).factors(*args), job)),
+        *_arguments(plan, Size(1, k)),
+    )
+    return decided[0]
+
+
+def estimated(tangents: AbstractTangents, job: Job, size: Size) -> Bytes:
+    """The bytes of blocks."""
+    if isinstance(tangents, JaxTangents):
+        return _estimated(tangents.plan, job, size)
+    each, itemsize = size.examples * tangents.example_bytes(size.outputs), 8
+    return Bytes(each, each, each + 3 * _tile_size(size, job) * itemsize)
+
+
+@functools.lru_cache(_KEPT)
+def _estimated(plan: Plan, job: Job, size: Size) -> Bytes:
+    made = size.examples * JaxTangents([], plan).example_bytes(size.outputs)
+    blocks = _blocks(plan, job, size)
+    arrays = jax.tree.leaves(blocks)
+    kept = sum(a.size * a.dtype.itemsize for a in arrays)
+    itemsize = max((a.dtype.itemsize for a in arrays), default=4)
+    inside = max((_inside(f, job.outputs) for factors in blocks.values() for f in factors), default=0)
+    return Bytes(kept, made + kept, itemsize * (3 * len(blocks) * _tile_size(size, job) + inside))
+
+
+def measured(plan: Plan, job: Job, size: Size, guess: Bytes) -> Bytes:
+    """The same from the compiled code."""
+    blocks = _blocks(plan, job, size)
+    made = compiled_ready(plan, recipe_for(plan, job, size.outputs)).lower(*_arguments(plan, size))
+    met = compiled_tile().lower(blocks, blocks, outputs=job.outputs)
+    return Bytes(guess.kept, _peak(made) or guess.made, _peak(met) or guess.met)
+
+
+def whole_bytes(plan: Plan, job: Job, size: Size, count: int) -> int:
+    """Bytes of a kernel that is computed at once, from the compiled code."""
+    recipe = recipe_for(plan, job, size.outputs)
+    return _peak(compiled_whole(plan, recipe, job.outputs, size.examples, count).lower(*_arguments(plan, size)))
+
+
+def _blocks(plan: Plan, job: Job, size: Size) -> Ready:
+    """The shapes of factors that are ready."""
+    return jax.eval_shape(compiled_ready(plan, recipe_for(plan, job, size.outputs)), *_arguments(plan, size))
+
+
+def _peak(lowered: Any) -> int:
+    """Bytes of results and everything between."""
+    analysis = lowered.compile().memory_analysis()
+    return 0 if analysis is None else analysis.temp_size_in_bytes + analysis.output_size_in_bytes
+
+
+def _arguments(plan: Plan, size: Size) -> tuple[list[Any], list[Any], Any]:
+    """What `compiled_ready` takes, for a block of that size."""
+    leaves, one = plan.shapes()
+    rows = [jax.ShapeDtypeStruct((size.examples, *a.shape), a.dtype) for a in one]
+    return leaves, rows, jax.ShapeDtypeStruct((size.outputs, plan.outputs), jnp.float32)
+
+
+def _tile_size(size: Size, job: Job) -> int:
+    n, k = size
+    return n * n * {Outputs.FULL: k * k, Outputs.DIAGONAL: k}.get(job.outputs, 1)
+
+
+def _inside(factor: Factor, outputs: Outputs) -> int:
+    """Numbers that exist only while a tile is computed."""
+    if isinstance(factor, Plain):
+        return 0
+    n, k, tokens, width = factor.right.shape[0], factor.right.shape[1], factor.right.shape[-2], factor.right.shape[-1]
+    groups = 1 if isinstance(factor, Lookup) else factor.left.shape[1]
+    inner = n * n * tokens * tokens
+    if outputs is not Outputs.FULL:
+        return 2 * inner * (groups if tokens == 1 else 1) * (k if outputs is Outputs.DIAGONAL else 1)
+    return 0 if tokens == 1 and groups == 1 else inner + n * n * k * width * (groups if tokens == 1 else tokens)

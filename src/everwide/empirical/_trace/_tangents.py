@@ -1,0 +1,186 @@
+"""The derivatives of a JAX function, leaf by leaf."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ...signal import ArchitectureError
+from .._factors import AbstractTangents, Factor, Lookup, Outer, Part, Plain
+from ._ledger import Record, Site
+from ._plan import Plan, Share, plan
+from ._sites import Embedding
+from ._views import Level
+
+
+class JaxTangents(AbstractTangents):
+    """A plan at some parameters, which may be traced."""
+
+    leaves: list[Any]
+    plan: Plan = eqx.field(static=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.plan.names
+
+    @property
+    def outputs(self) -> int:
+        return self.plan.outputs
+
+    def factors(self, x: Any, cotangents: Float[Array, "k outputs"]) -> tuple[Part, ...]:
+        each = jax.vmap(lambda row: _one_example(self.plan, self.leaves, row, cotangents))
+        left, right, plain = each(jax.tree.leaves(x))
+        shared = dict(zip(_different(self.plan.shares), right, strict=True))  # one array for a weight and its bias
+        pairs = zip(self.plan.shares, left, strict=True)
+        outer = [Part((self.names[s.leaf],), _factor(s, a, shared[s.cotangents()])) for s, a in pairs]
+        rest = zip(self.plan.plain, plain, strict=True)
+        return (*outer, *(Part((self.names[leaf],), Plain(a)) for leaf, a in rest))
+
+    def example_bytes(self, k: int) -> int:
+        leaves, one = self.plan.shapes()
+        cotangents = jax.ShapeDtypeStruct((k, self.outputs), jnp.float32)
+        made = jax.eval_shape(lambda *args: _one_example(self.plan, *args), leaves, one, cotangents)
+        taps = sum(k * tap.size * tap.dtype.itemsize for tap in self.plan.taps)
+        return taps + sum(a.size * a.dtype.itemsize for a in jax.tree.leaves((made, one)))
+
+
+def traced(f: Callable[[Any, Any], Any], params: Any, one: Any) -> JaxTangents:
+    """The tangents of a function of one example such as `one`."""
+    leaves, structure = jax.tree.flatten(params)
+    rows, tree = jax.tree.flatten(one)
+    names = tuple(jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(params))
+    _check_output(jax.eval_shape(f, params, one))
+
+    def flat(leaves: list[Any], rows: list[Any]) -> Array:
+        return jnp.ravel(f(jax.tree.unflatten(structure, leaves), jax.tree.unflatten(tree, rows)))
+
+    tangents = JaxTangents(leaves, plan(flat, names, leaves, rows))
+    try:
+        tangents.example_bytes(1)
+    except ValueError as fault:
+        if "Reverse-mode" not in str(fault):
+            raise
+        raise ArchitectureError(
+            "f has a while_loop (or a fori_loop whose number of steps is not static) through which its parameters act: "
+            "JAX cannot differentiate it backwards. Use lax.scan, or a fori_loop with static bounds."
+        ) from fault
+    return tangents
+
+
+def _check_output(out: Any) -> None:
+    """Raise unless a function returns a scalar or a vector of real numbers."""
+    expected = "expected a scalar or a vector of real numbers for one example"
+    if not isinstance(out, jax.ShapeDtypeStruct):
+        kinds = f"{type(out).__name__} with {len(jax.tree.leaves(out))} arrays"
+        raise ArchitectureError(
+            f"f returns a {kinds}, {expected}. Choose one of them, or join them: jax.flatten_util.ravel_pytree(out)[0]."
+        )
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise ArchitectureError(f"f returns {out.dtype}, {expected}. Return logits, or real and imaginary parts.")
+    if len(out.shape) > 1 or 0 in out.shape:
+        raise ArchitectureError(
+            f"f returns an array of shape {out.shape}, {expected}. Return jnp.ravel(out); and note that f takes one "
+            "example, without a batch axis."
+        )
+
+
+def _one_example(plan: Plan, leaves: list[Any], x: list[Any], cotangents: Array) -> tuple[list, list, list]:
+    """For one example: `left` of every share, `right` of every share that has its own, and the plain Jacobians."""
+
+    def outputs(zeros: list[Array], plain: list[Array]) -> tuple[Array, list[Any]]:
+        changed = dict(zip(plan.plain, plain, strict=True))
+        return plan.run([changed.get(i, leaf) for i, leaf in enumerate(leaves)], x, zeros)
+
+    zeros = [jnp.zeros(tap.shape, tap.dtype) for tap in plan.taps]
+    y, pull, records = jax.vjp(outputs, zeros, [leaves[i] for i in plan.plain], has_aux=True)
+    taps, jacobians = jax.vmap(pull)(cotangents.astype(y.dtype))
+    left = [_lefts(share.sites, records, taps) for share in plan.shares]
+    right = [_rights(share.sites, records, taps) for share in _different(plan.shares).values()]
+    return left, right, [jacobian.reshape(len(cotangents), -1) for jacobian in jacobians]
+
+
+def _different(shares: tuple[Share, ...]) -> dict[tuple, Share]:
+    """One share for each of the different cotangents."""
+    return {share.cotangents(): share for share in shares}
+
+
+def _factor(share: Share, left: Array, right: Array) -> Factor:
+    rule = share.sites[0].rule
+    if isinstance(rule, Embedding):
+        return Lookup(left, right[:, :, 0], rule.rows)
+    dtype = np.promote_types(left.dtype, right.dtype) if jnp.issubdtype(left.dtype, jnp.floating) else right.dtype
+    return Outer(left.astype(dtype), right if right.dtype == dtype else right.astype(dtype))
+
+
+def _rights(sites: Sequence[Site], records: Sequence[Record], taps: Sequence[Array]) -> Array:
+    """The cotangents at all sites of a share, `(k, groups, tokens, outputs)`."""
+
+    def one(site: Site) -> Array:
+        return jax.vmap(lambda tap: _right(site, records[site.record].scale, tap))(taps[site.tap])
+
+    return _joined([one(site) for site in sites], axis=2)
+
+
+def _lefts(sites: Sequence[Site], records: Sequence[Record], taps: Sequence[Array]) -> Array:
+    """What came in at all sites of a share, `(groups, tokens, inputs)`, or the indices `(tokens,)`."""
+    if isinstance(sites[0].rule, Embedding):
+        return _joined([_indices(site, records[site.record].data) for site in sites], axis=0)
+    return _joined([_left(site, records[site.record], taps[site.tap][0]) for site in sites], axis=1)
+
+
+def _right(site: Site, scale: Array | None, tap: Array) -> Array:
+    nest, rule = site.arranged.nest, site.rule
+    if site.pooled is not None:
+        everywhere = jnp.broadcast_to(jnp.expand_dims(tap, site.pooled.axes), site.pooled.shape)
+        return rule.right(everywhere)[:, 0].reshape(-1, 1, 1)
+    if isinstance(rule, Embedding) and scale is not None:  # indices cannot be scaled
+        return _folded(lambda tap, scale: rule.right(tap) * scale.astype(tap.dtype), nest, tap, scale)
+    return _folded(rule.right, nest, tap)
+
+
+def _left(site: Site, record: Record, tap: Array) -> Array:
+    rule = site.rule
+
+    def one(data: Array | None, scale: Array | None, derivative: Array | None, tap: Array) -> Array:
+        if data is None:  # a bias: one input that is always 1
+            result = tap if derivative is None else derivative
+            left = jnp.ones((*rule.right(result).shape[:2], 1), tap.dtype)
+        else:
+            left = rule.left(data)
+        left = left if scale is None else left * scale.astype(left.dtype)
+        if derivative is None:
+            return left
+        summed = jnp.einsum("gti,gto->goi", left, rule.right(derivative).astype(left.dtype), precision="highest")
+        return summed.reshape(-1, 1, left.shape[-1])
+
+    return _folded(one, site.arranged.nest, *record, tap)
+
+
+def _indices(site: Site, data: Array) -> Array:
+    fn = site.rule.left
+    for _ in site.arranged.nest:
+        fn = jax.vmap(fn)
+    return fn(data).reshape(-1)
+
+
+def _folded(fn: Callable[..., Array], nest: tuple[Level, ...], *arrays: Array | None) -> Array:
+    """Apply `fn` in every step of the loops; steps with weights of their own are groups, the others are tokens."""
+    for _ in nest:
+        fn = jax.vmap(fn)
+    depth = len(nest)
+    groups = [i for i, level in enumerate(nest) if level.stride]
+    tokens = [i for i, level in enumerate(nest) if not level.stride]
+    moved = fn(*arrays).transpose(*groups, depth, *tokens, depth + 1, depth + 2)
+    sizes = moved.shape[: len(groups) + 1], moved.shape[len(groups) + 1 : -1]
+    return moved.reshape(*map(math.prod, sizes), moved.shape[-1])
+
+
+def _joined(parts: list[Array], axis: int) -> Array:
+    """One after the other; a single part is not copied."""
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis)
