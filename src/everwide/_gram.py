@@ -57,8 +57,8 @@ def gram(
 
     """
     request = _Request(net, *paired(x1, x2), parametrization, width, tile, memory, progress)
-    given = None if out is None else {"nngp": out[0], "ntk": out[1]}
-    return Gram(**request.matrices(("nngp", "ntk"), given))
+    both = request.matrices(("nngp", "ntk"), None if out is None else {"nngp": out[0], "ntk": out[1]})
+    return Gram(both["nngp"], both["ntk"])
 
 
 def nngp(

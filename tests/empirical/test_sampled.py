@@ -139,7 +139,7 @@ FAULTS = {
     "one draw of the function": (lambda: Sampled(NET, (3,), KEY, draws=1, width=8), "draws=1: expected at least 2"),
     "no width": (lambda: sample_kernel(NET, X, key=KEY, max_draws=4), "Pass width="),
     "no width of the function": (lambda: Sampled(NET, (3,), KEY, draws=2), "Pass width="),
-    "no precision": (lambda: sample_kernel(NET, X, key=KEY, width=8, precision=0.0), "precision=0.0"),
+    "no tolerance": (lambda: sample_kernel(NET, X, key=KEY, width=8, tolerance=0.0), "tolerance=0.0"),
     "not a number": (lambda: sample_kernel(NET, X * np.nan, key=KEY, width=8), "not finite"),
     "another result": (
         lambda: sample_kernel(

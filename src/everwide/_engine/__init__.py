@@ -24,5 +24,5 @@ from ._tiles import Values as Values
 from ._tiles import collect as collect
 from ._tiles import finished as finished
 from ._tiles import fitted as fitted
-from ._tiles import put as put
 from ._tiles import tiles as tiles
+from ._tiles import write as write

@@ -100,16 +100,16 @@ def collect(
     balanced: bool = False,
     add: bool = False,
 ) -> None:
-    """Write finished tiles into the matrices `out`, and say how far it is. The rest is as in `put`."""
+    """Write finished tiles into the matrices `out`, and say how far it is. The rest is as in `write`."""
     start = time.perf_counter()
     for done, (tile, values) in enumerate(tiles, start=1):
         for name, array in values.items():
-            put(out[name], tile, array, pairs, balanced=balanced, add=add)
+            write(out[name], tile, array, pairs, balanced=balanced, add=add)
         if progress is not None:
             progress(Progress(done, total, time.perf_counter() - start))
 
 
-def put(
+def write(
     matrix: np.ndarray,
     tile: Tile,
     values: np.ndarray,
@@ -125,7 +125,7 @@ def put(
     if pairs is not None:
         twin, flipped = tile.mirrored(pairs), transposed(values, pairs)
         if twin != tile:
-            _write(matrix[twin.place()], flipped, add)
+            _copy(matrix[twin.place()], flipped, add)
         elif not balanced:
             lower = np.tri(len(values), dtype=bool).reshape(*values.shape[:2], *(1,) * (values.ndim - 2))
             values = np.where(lower, values, flipped)
@@ -140,7 +140,7 @@ def transposed(values: np.ndarray, pairs: Pairs) -> np.ndarray:
     return values.transpose(1, 0, *range(half, values.ndim), *range(2, half))
 
 
-def _write(out: np.ndarray, image: np.ndarray, add: bool) -> None:
+def _copy(out: np.ndarray, image: np.ndarray, add: bool) -> None:
     """Strips of one line of the cache: four times as fast as one transposed assignment."""
     width = max(_CACHE_LINE // out.itemsize, 1)
     for start in range(0, out.shape[1], width):

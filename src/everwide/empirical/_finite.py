@@ -123,9 +123,9 @@ class Finite(AbstractKernelFunction):
         params = jax.tree.map(
             lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32 if _is_floating(p) else p.dtype), self.params
         )
-        one = Example(jax.ShapeDtypeStruct(self.input_shape, jnp.float32)), jax.ShapeDtypeStruct((), jnp.int32)
+        one = jax.ShapeDtypeStruct(self.input_shape, jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
         try:
-            tangents = traced(self._channel, params, one)
+            tangents = traced(lambda params, one: self._channel(params, (Example(one[0]), one[1])), params, one)
         except ArchitectureError:  # a network over graphs, and none is at hand: all derivatives that there could be
             return _COPIES * 2 * n * math.prod(self.sites) * sum(leaf.size for leaf in jax.tree.leaves(params))
         job = Job(n, n, as_outputs(_outputs(self.pairs)), tuple((name, "") for name in tangents.names))

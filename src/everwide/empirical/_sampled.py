@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array
 
 from .._checks import InputError, positive
-from .._engine import Field, Progress, Rows, Size, Tile, Values, finished, fitted, paired, put, require, tiles
+from .._engine import Field, Progress, Rows, Size, Tile, Values, finished, fitted, paired, require, tiles, write
 from ..kernel import AbstractKernelFunction, Block, Inputs
 from ..layers import AbstractLayer
 from ..signal import Pairs, Parametrization
@@ -240,8 +240,8 @@ class _Sums:
             mean, squares = self.mean[field], self.squares[field]
             apart = moments[field] - mean[at]
             more = moments[f"{field}_squares"] + apart * apart * (self.draws * count / total)
-            put(squares, tile, squares[at] + more, self.pairs)
-            put(mean, tile, mean[at] + apart * (count / total), self.pairs)
+            write(squares, tile, squares[at] + more, self.pairs)
+            write(mean, tile, mean[at] + apart * (count / total), self.pairs)
 
     def error(self, field: Field) -> np.ndarray:
         """Standard errors of the means."""
@@ -249,7 +249,7 @@ class _Sums:
 
     def result(self) -> SampledKernel:
         """What is known so far."""
-        return SampledKernel(*(self.mean[f] for f in _FIELDS), *(self.error(f) for f in _FIELDS), self.draws)
+        return SampledKernel(self.mean["nngp"], self.mean["ntk"], self.error("nngp"), self.error("ntk"), self.draws)
 
     def precise(self, tolerance: float | None) -> bool:
         """Whether the largest standard error, in units of the largest entry, is small enough for both kernels."""

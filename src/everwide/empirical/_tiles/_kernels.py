@@ -78,10 +78,10 @@ def _rounds(worker: Worker, chosen: Fit) -> list[Round]:
 
 def _started(worker: Worker, chosen: Fit, rounds: list[Round]) -> Iterator[tuple[Tile, dict[str, Array]]]:
     """All tiles, as soon as they are under way."""
-    size, held, outputs = *chosen, worker.job.outputs
+    size, outputs = chosen.size, worker.job.outputs
     strips = worker.strips(size) if worker.batches.x2 is None else 1
     for rows, columns in rounds:
-        for row, column, a, b in pairs(rows, columns, held, lambda *which: worker.make(*which, size)):
+        for row, column, a, b in pairs(rows, columns, chosen.held, lambda *which: worker.make(size, *which)):
             if columns is None and row == column:
                 values = compiled_own_tile()(a, outputs, size.examples, strips)
             else:

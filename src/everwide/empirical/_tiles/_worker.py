@@ -30,7 +30,7 @@ class Worker:
         """Outputs of a kernel: their sum is one."""
         return 1 if self.job.outputs is Outputs.SUM else self.tangents.outputs
 
-    def make(self, block: Block, is_column: bool, size: Size) -> Ready:
+    def make(self, size: Size, block: Block, is_column: bool) -> Ready:
         """The factors of a block, padded to `size`."""
         x = _cut(self.batches.x2 if is_column else self.batches.x1, block.examples, size.examples)
         cotangents = self._cotangents(block.outputs, size.outputs)

@@ -25,6 +25,9 @@ class JaxTangents(AbstractTangents):
     leaves: list[Any]
     plan: Plan = eqx.field(static=True)
 
+    def __init__(self, leaves: list[Any], plan: Plan):
+        self.leaves, self.plan = leaves, plan
+
     @property
     def names(self) -> tuple[str, ...]:
         return self.plan.names
