@@ -1,7 +1,9 @@
 """`empirical_ntk` as people call it: every kind of outputs, blocks, groups, models, and what it refuses."""
 
 import gc
+import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import equinox as eqx
 import jax
@@ -14,6 +16,7 @@ import everwide as ew
 import everwide.empirical as emp
 from empirical.models_sequences import ZOO
 from empirical.models_zoo import w
+from everwide.empirical import _ntk
 from everwide.empirical._factors import Form, Job, Outputs
 from everwide.empirical._factors._forms import Sizes, cheaper
 from everwide.empirical._tiles import _kernels, _schedule, _worker
@@ -253,3 +256,32 @@ def test_loops_without_a_reverse_mode_are_refused():
 
     with pytest.raises(ew.ArchitectureError, match="while_loop"):
         emp.empirical_ntk(f, jnp.eye(3), np.ones((2, 3), jnp.zeros(()).dtype))
+
+
+def test_plans_are_remembered_from_many_threads():
+    """More functions than are remembered, each in several threads at once: every answer is the right one."""
+    functions = [lambda p, x, i=i: (i + 1) * (x @ p) for i in range(2 * _ntk._REMEMBERED)]
+    x, p = np.eye(3, dtype=np.float32), jnp.ones((3, 1), jnp.float32)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            kernels = list(pool.map(lambda i: emp.empirical_ntk(functions[i % len(functions)], p, x), range(64)))
+    finally:
+        sys.setswitchinterval(interval)
+    for i, kernel in enumerate(kernels):
+        np.testing.assert_allclose(kernel[:, :, 0, 0], (i % len(functions) + 1) ** 2 * np.eye(3), rtol=1e-6)
+    assert len(_ntk._plans) <= _ntk._REMEMBERED
+
+
+def test_a_function_is_traced_once_while_its_parameters_change():
+    calls = []
+
+    def f(p, x):
+        calls.append(1)
+        return jnp.tanh(x @ p)
+
+    first = emp.empirical_ntk(f, jnp.ones((3, 2)), np.eye(3))
+    traces = len(calls)
+    assert not np.array_equal(first, emp.empirical_ntk(f, 2 * jnp.ones((3, 2)), np.eye(3)))
+    assert len(calls) == traces

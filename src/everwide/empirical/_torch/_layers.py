@@ -1,9 +1,8 @@
 """PyTorch layers whose Jacobian is known: what came in and the cotangent of what came out are its factors."""
 
-import abc
 import enum
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 Tensor = Any  # torch.Tensor; PyTorch is not imported before somebody brings a module
@@ -132,7 +131,7 @@ class Call(NamedTuple):
 
     name: str
     layer: Any
-    rule: "AbstractRule"
+    rule: "Rule"
     x: Tensor
     edge: Any  # None where the output has no derivative
 
@@ -169,56 +168,20 @@ def _stacked(each: list[Tensor]) -> Tensor:
     return torch.stack(each, 1)
 
 
-class AbstractRule(abc.ABC):
-    """How a kind of layer acts on tokens."""
+class Rule(NamedTuple):
+    """How a kind of layer acts on tokens.
 
-    @abc.abstractmethod
-    def token_axes(self, layer: Any, x: Tensor) -> int:
-        """The number of trailing axes of the input that one token has."""
+    - `token_axes(layer, x)`: the number of trailing axes of the input that one token has.
+    - `left(layer, x)`: what the weights multiply, for a batch of tokens in the first axis.
+    - `right(layer, cotangent)`: `(N, *token) -> (N, groups, tokens, outputs)`: a convolution makes many tokens of one.
+    - `leaf(parameter, is_weight, left, right, call)`: the Jacobian of a parameter from `left` `(n, repeats, ...)` and
+      `right` `(n, k, groups, tokens, outputs)`.
+    """
 
-    @abc.abstractmethod
-    def left(self, layer: Any, x: Tensor) -> Tensor:
-        """What the weights multiply, for a batch of tokens in the first axis."""
-
-    @abc.abstractmethod
-    def right(self, layer: Any, cotangent: Tensor) -> Tensor:
-        """`(N, *token) -> (N, groups, tokens, outputs)`: a convolution makes many tokens of one."""
-
-    @abc.abstractmethod
-    def leaf(self, parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
-        """The Jacobian of a parameter from `left` `(n, repeats, ...)` and `right` `(n, k, groups, tokens, outputs)`."""
-
-
-class Dense(AbstractRule):
-    """`nn.Linear`."""
-
-    def token_axes(self, layer: Any, x: Tensor) -> int:
-        return 1
-
-    def left(self, layer: Any, x: Tensor) -> Tensor:
-        return x[:, None, None]
-
-    def right(self, layer: Any, cotangent: Tensor) -> Tensor:
-        return cotangent[:, None, None]
-
-    def leaf(self, parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
-        return _affine(parameter, is_weight, left, right, call)
-
-
-class Convolution(AbstractRule):
-    """`nn.Conv1d`, `nn.Conv2d`, `nn.Conv3d`."""
-
-    def token_axes(self, layer: Any, x: Tensor) -> int:
-        return 1 + len(layer.kernel_size)
-
-    def left(self, layer: Any, x: Tensor) -> Tensor:
-        return patches(layer, x)
-
-    def right(self, layer: Any, cotangent: Tensor) -> Tensor:
-        return cotangent.flatten(2).unflatten(1, (layer.groups, -1)).transpose(2, 3)
-
-    def leaf(self, parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
-        return _affine(parameter, is_weight, left, right, call)
+    token_axes: Callable[[Any, Tensor], int]
+    left: Callable[[Any, Tensor], Tensor]
+    right: Callable[[Any, Tensor], Tensor]
+    leaf: Callable[[Tensor, bool, Tensor, Tensor, int], Leaf]
 
 
 def _affine(parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
@@ -226,53 +189,8 @@ def _affine(parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, cal
     return Leaf(form, left.transpose(1, 2).flatten(2, 3) if is_weight else None, right, (call,))
 
 
-class Table(AbstractRule):
-    """`nn.Embedding`."""
-
-    def token_axes(self, layer: Any, x: Tensor) -> int:
-        return 0
-
-    def left(self, layer: Any, x: Tensor) -> Tensor:
-        """Indices; the row of the padding is not trained."""
-        return x if layer.padding_idx is None else x.masked_fill(x == layer.padding_idx, -1)
-
-    def right(self, layer: Any, cotangent: Tensor) -> Tensor:
-        return cotangent[:, None, None]
-
-    def leaf(self, parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
-        return Leaf(Form(Role.TABLE, 1, tuple(parameter.shape)), left, right, (call,))
-
-
-class TokenNorm(AbstractRule):
-    """`nn.LayerNorm`, `nn.RMSNorm`: every number of a token has a scale and a shift of its own."""
-
-    def token_axes(self, layer: Any, x: Tensor) -> int:
-        return len(layer.normalized_shape)
-
-    def left(self, layer: Any, x: Tensor) -> Tensor:
-        return self.right(layer, normalized(layer, x))
-
-    def right(self, layer: Any, cotangent: Tensor) -> Tensor:
-        return cotangent.flatten(1)[:, None, None]
-
-    def leaf(self, parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
-        return _elementwise(parameter, is_weight, left, right, call)
-
-
-class ChannelNorm(AbstractRule):
-    """`nn.GroupNorm`, `nn.BatchNorm1d`, ...: every channel has a scale and a shift of its own."""
-
-    def token_axes(self, layer: Any, x: Tensor) -> int:
-        return x.ndim - 1
-
-    def left(self, layer: Any, x: Tensor) -> Tensor:
-        return self.right(layer, normalized(layer, x))
-
-    def right(self, layer: Any, cotangent: Tensor) -> Tensor:
-        return cotangent[..., None].flatten(2).transpose(1, 2)[:, None]
-
-    def leaf(self, parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
-        return _elementwise(parameter, is_weight, left, right, call)
+def _table(parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
+    return Leaf(Form(Role.TABLE, 1, tuple(parameter.shape)), left, right, (call,))
 
 
 def _elementwise(parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
@@ -282,18 +200,48 @@ def _elementwise(parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor
     return Leaf(plain(shape), None, scaled.sum((2, 3)).unflatten(2, shape), (call,))
 
 
-def known_layer(layer: Any) -> AbstractRule | None:
+def _one_token(layer: Any, x: Tensor) -> Tensor:
+    return x.flatten(1)[:, None, None]
+
+
+def _sites(layer: Any, x: Tensor) -> Tensor:
+    return x.flatten(2).unflatten(1, (layer.groups, -1)).transpose(2, 3)
+
+
+def _channels(layer: Any, x: Tensor) -> Tensor:
+    return x[..., None].flatten(2).transpose(1, 2)[:, None]
+
+
+def _trained_rows(layer: Any, x: Tensor) -> Tensor:
+    """Indices; the row of the padding is not trained."""
+    return x if layer.padding_idx is None else x.masked_fill(x == layer.padding_idx, -1)
+
+
+def known_layer(layer: Any) -> Rule | None:
     """The rule of a layer; the types must be exactly these: a subclass may do something else."""
     from torch import nn
 
-    rules: dict[type[AbstractRule], tuple[type, ...]] = {
-        Dense: (nn.Linear,),
-        Convolution: (nn.Conv1d, nn.Conv2d, nn.Conv3d),
-        Table: (nn.Embedding,),
-        TokenNorm: (nn.LayerNorm, nn.RMSNorm),
-        ChannelNorm: (nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
-    }
-    return next((rule() for rule, kinds in rules.items() if type(layer) in kinds), None)
+    if type(layer) is nn.Linear:
+        return Rule(lambda layer, x: 1, _one_token, _one_token, _affine)
+    if type(layer) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
+        return Rule(lambda layer, x: 1 + len(layer.kernel_size), patches, _sites, _affine)
+    if type(layer) is nn.Embedding:
+        return Rule(lambda layer, x: 0, _trained_rows, _one_token, _table)
+    if type(layer) in (nn.LayerNorm, nn.RMSNorm):  # every number of a token has a scale and a shift of its own
+        return Rule(
+            lambda layer, x: len(layer.normalized_shape),
+            lambda layer, x: _one_token(layer, normalized(layer, x)),
+            _one_token,
+            _elementwise,
+        )
+    if type(layer) in (nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):  # every channel has
+        return Rule(
+            lambda layer, x: x.ndim - 1,
+            lambda layer, x: _channels(layer, normalized(layer, x)),
+            _channels,
+            _elementwise,
+        )
+    return None
 
 
 def normalized(layer: Any, x: Tensor) -> Tensor:
