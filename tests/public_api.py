@@ -23,7 +23,7 @@ import everwide
 
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 # A member of a class; every other line is an object.
-MEMBER = re.compile(r"everwide(\.[a-z_0-9]+)*\.[A-Z]\w*\.")
+MEMBER = re.compile(r"everwide(\.[a-z_]+)*\.[A-Z]\w*\.")
 
 
 def rooms(package: ModuleType) -> Iterator[ModuleType]:

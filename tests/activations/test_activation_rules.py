@@ -13,6 +13,8 @@ from everwide.activations import GaussianPair
 from everwide.kernel import Block
 from everwide.signal import ArchitectureError
 
+pytestmark = pytest.mark.as_users
+
 PAIR = GaussianPair(array([1.0, 2.0]), array([0.3, -0.9]), array([1.5, 0.8]))
 
 

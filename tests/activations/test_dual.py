@@ -21,6 +21,8 @@ from activations.activation_table import (
 )
 from everwide.activations import GaussianPair
 
+pytestmark = pytest.mark.as_users
+
 RESTS = (0.0, 1e-10, 0.2, 0.7, 1.0)
 named = lambda cases: pytest.mark.parametrize("case", cases, ids=lambda c: c.name)
 

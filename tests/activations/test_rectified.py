@@ -9,6 +9,8 @@ import everwide as ew
 from activations.activation_table import array, dual, known, lines, tolerance
 from everwide.activations import Abs, GaussianPair, LeakyRelu, Relu, TwoSlope
 
+pytestmark = pytest.mark.as_users
+
 PAIR = GaussianPair(array([1.0, 2.0, 0.5]), array([0.3, -0.9, 0.5]), array([1.5, 0.8, 0.5]))
 
 

@@ -10,6 +10,8 @@ from everwide.activations import GaussianPair, RectifiedMonomial, Relu, Step
 from everwide.activations._rectified_monomial import _loss, arc_power
 from everwide.signal import ArchitectureError
 
+pytestmark = pytest.mark.as_users
+
 
 def by_definition(n: int, rest: float, sign: int) -> mp.mpf:
     """`E[u^n v^n; u, v > 0]` in polar coordinates: an integral of a positive function."""

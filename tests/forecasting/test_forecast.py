@@ -19,7 +19,7 @@ X = RNG.normal(size=(1600, 4))
 CLEAN = np.abs(X[:, 0]) + np.maximum(X[:, 1] + X[:, 2], 0)
 NOISY = CLEAN + 0.5 * RNG.normal(size=len(X))
 KERNEL = np.asarray(ew.ntk(NET, X))
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 
 @pytest.fixture(autouse=True)

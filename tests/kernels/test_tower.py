@@ -9,6 +9,8 @@ from everwide.activations import Erf, Relu
 from everwide.kernels import _tower
 from everwide.kernels._tower import Tower
 
+pytestmark = pytest.mark.as_users
+
 X = np.random.default_rng(0).normal(size=(7, 4))
 RELU = Tower(ew.Dense(w_std=1.4, b_std=0.3), Relu(), 2)
 ERF = Tower(ew.Dense(w_std=2.0, b_std=0.1), Erf(), 2)

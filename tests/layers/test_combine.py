@@ -7,6 +7,8 @@ import pytest
 
 import everwide as ew
 
+pytestmark = pytest.mark.as_users
+
 X = np.random.default_rng(0).standard_normal((5, 3))
 
 

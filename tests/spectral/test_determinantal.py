@@ -7,7 +7,7 @@ import pytest
 
 import everwide.spectral as sp
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 DRAWS = 1500
 

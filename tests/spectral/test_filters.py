@@ -7,7 +7,7 @@ import scipy.integrate
 
 from everwide import spectral as sp
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 VALUES = np.array([0.0, 1e-18, 1e-9, 1e-3, 0.3, 1.0, 7.0])
 

@@ -7,7 +7,7 @@ import everwide.spectral as sp
 from everwide.spectral._solvers import resolvents
 from spectral.oracles import RNG, each_without_one_copy, flow_at, kernel, process_variance, ridge_at
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 N = 9
 Y = RNG(1).normal(size=(N, 2))

@@ -6,7 +6,7 @@ import scipy.stats
 
 from everwide import spectral as sp
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 
 def kernel(n=6, rank=6, seed=0):

@@ -8,7 +8,7 @@ import pytest
 import everwide as ew
 from everwide import training as tr
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(15, 2))

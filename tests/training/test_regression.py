@@ -8,7 +8,7 @@ import everwide as ew
 from everwide import spectral as sp
 from everwide import training as tr
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 RNG = np.random.default_rng(0)
 X, X_TEST = RNG.normal(size=(12, 3)), RNG.normal(size=(4, 3))
