@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import everwide as ew
@@ -297,3 +298,38 @@ def test_large_kernels_are_cut_into_tiles():
         for tile in (2, 8, 16, 64):
             cut = jax.jit(replace(rules, tile=tile).cross)
             np.testing.assert_allclose(cut(a, b), kernel(a, b), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "same"),
+    [
+        (optax.sgd(0.05, 0.9), tr.SGD(0.05, momentum=0.9)),
+        (optax.sgd(0.05, 0.5, nesterov=True), tr.SGD(0.05, momentum=0.5, nesterov=True)),
+        (
+            optax.chain(optax.trace(0.5), optax.add_decayed_weights(0.3), optax.scale(-0.05)),
+            tr.SGD(0.05, momentum=0.5, weight_decay=0.3),
+        ),
+    ],
+    ids=["momentum", "nesterov", "decay"],
+)
+def test_optax_in_a_stream(optimizer, same):
+    found, expected = (KernelMachine(gaussian, tr.Mse(), rule, outputs=1) for rule in (optimizer, same))
+    assert abs(found._rules.optimizer.memory_length(np.dtype(float)) - same.memory_length(np.dtype(float))) <= 2
+    for rows in np.split(np.arange(60), 30):
+        for machine in (found, expected):
+            machine.partial_fit(X[rows], X[rows, 0])
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-10, atol=1e-12)
+    coupled = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, 0.9))
+    with pytest.raises(ew.InputError, match="moves all rows"):
+        KernelMachine(gaussian, tr.Mse(), coupled, outputs=1)
+
+
+def test_the_cost_of_a_stream():
+    """The batch with all rows that are kept, and with itself: the square of the rows in all."""
+    seen, machine = [], KernelMachine(lambda a, b: a @ b.T, tr.Mse(), tr.SGD(0.01), outputs=1)
+    assert machine.cost == (0, 0.0)
+    for step in range(4):
+        machine.partial_fit(X[4 * step : 4 * step + 4], np.ones(4))
+        seen.append(machine.cost.evaluations)
+    assert seen == [16, 48, 96, 160]
+    assert machine.cost.seconds > 0

@@ -73,7 +73,7 @@ def test_what_a_singular_kernel_cannot_learn_stays():
 
 def test_rates_above_the_limit_are_named():
     limit = tr.max_learning_rate(K.ntk, momentum=0.5)
-    with pytest.warns(tr.StabilityWarning, match=f"{limit:.6g}"):
+    with pytest.warns(tr.DivergenceWarning, match=f"{limit:.6g}"):
         FIT.train(sp.momentum(1.01 * limit, 0.5, 3))
     FIT.train(sp.momentum(0.99 * limit, 0.5, 3))
 

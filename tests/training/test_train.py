@@ -150,7 +150,7 @@ def test_many_steps_stay_stable():
 def test_divergence_stops_at_the_last_finite_step():
     options = {"loss": tr.Mse(), "optimizer": tr.SGD(1e3), "steps": 500}
     with (
-        pytest.warns(tr.StabilityWarning, match="above the largest stable one"),
+        pytest.warns(tr.DivergenceWarning, match="above the largest stable one"),
         pytest.warns(tr.DivergenceWarning, match="diverged at step"),
     ):
         found = tr.train(MODEL.kernel, np.ones(30), **options)
@@ -162,7 +162,7 @@ def test_divergence_stops_at_the_last_finite_step():
 def test_no_warning_below_the_limit():
     limit = tr.max_learning_rate(MODEL.kernel)
     tr.train(MODEL.kernel, np.ones(30), loss=tr.Mse(), optimizer=tr.SGD(0.999 * limit), steps=3)
-    with pytest.warns(tr.StabilityWarning, match=f"{limit:.6g}"):
+    with pytest.warns(tr.DivergenceWarning, match=f"{limit:.6g}"):
         tr.train(MODEL.kernel, np.ones(30), loss=tr.Mse(), optimizer=tr.SGD(1.001 * limit), steps=3)
 
 
@@ -209,7 +209,96 @@ def test_bad_input(case):
 
 
 def test_names_are_no_losses():
-    with pytest.raises(TypeError):
+    with pytest.raises((TypeError, ew.InputError)):  # the type is checked first where jaxtyping is on
         tr.train(K2, [0, 1], loss="mse", optimizer=SGD, steps=1)
-    with pytest.raises(TypeError):
+    with pytest.raises(ew.InputError, match="a transformation of optax"):
         tr.train(K2, [0, 1], loss=tr.Mse(), optimizer="adam", steps=1)
+
+
+LINEAR = {
+    "momentum": (optax.sgd(0.3, 0.8), {"momentum": 0.8}),
+    "nesterov": (optax.sgd(0.3, 0.8, nesterov=True), {"momentum": 0.8, "nesterov": True}),
+    "l2": (optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.3, 0.5)), {"momentum": 0.5, "l2": 0.1}),
+    "decay": (optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.3)), {"decay": 0.1}),
+}
+
+
+@pytest.mark.parametrize("case", LINEAR)
+def test_what_is_linear_in_optax_acts_on_functions(case):
+    optimizer, options = LINEAR[case]
+    expected = MODEL.sgd(0.3, BATCHES, m0=MODEL.m0, **options)
+    f0, f0_test, _ = MODEL.start()
+    run = tr.train(MODEL.kernel, MODEL.labels, loss=CE, optimizer=optimizer, batches=BATCHES, outputs=3, f0=f0)
+    np.testing.assert_allclose(run.predict(MODEL.kernel_test, f0=f0_test), expected, atol=1e-11)
+
+
+def test_adam_star_in_a_chain_of_optax():
+    f0, f0_test, power = MODEL.start()
+    chain = optax.chain(optax.add_decayed_weights(0.3), tr.AdamStar(0.02, eps=0).transform())
+    options = {"batches": BATCHES, "f0": f0, "f0_power": power}
+    run = tr.train(MODEL.kernel, MODEL.labels, loss=CE, optimizer=chain, **options)
+    expected = MODEL.adam_star(0.02, BATCHES, m0=MODEL.m0, l2=0.3)
+    np.testing.assert_allclose(run.predict(MODEL.kernel_test, f0=f0_test), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [optax.adam(0.1), optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1)), optax.lion(0.1), optax.rmsprop(0.1)],
+    ids=["adam", "clip", "lion", "rmsprop"],
+)
+def test_what_treats_each_weight_in_its_own_way_is_refused(optimizer):
+    with pytest.raises(ew.InputError, match="that is linear"):
+        tr.train(K2, [0, 1], loss=tr.Mse(), optimizer=optimizer, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "target"), [(tr.Mse(), 0.3), (tr.Huber(2.0), 0.3), (tr.BinaryCrossEntropy(), 1.0), (CE, 1)], ids=str
+)
+def test_curvature_is_the_largest_second_derivative(loss, target):
+    rng = np.random.default_rng(0)
+    around = [rng.normal(size=3) * scale for scale in (0.0, 0.1, 1.0, 5.0) for _ in range(10)]
+    # Two outputs that share all probability: there the softmax curves the most.
+    points = [np.array(p, np.float32) for p in [*around, [0, 0, -30], [0.01, -0.01, -30]]]
+    hessian = jax.jit(jax.hessian(lambda f: loss(f, jnp.asarray(target))))
+    largest = max(float(np.linalg.eigvalsh(np.asarray(hessian(jnp.asarray(p))))[-1]) for p in points)
+    assert largest == pytest.approx(loss.curvature, rel=1e-4)
+
+
+def test_a_rate_without_units():
+    """ADAM*'s first step is `rate sqrt(K(x, x))`, whatever the gradient is: the default is a tenth of the targets."""
+    for size, scale in ((0.01, 7.0), (30.0, 0.2)):
+        k, y = np.array([[size]]), np.array([scale])
+        rate = tr.AdamStar.default_rate(k, y)
+        run = tr.train(k, y, loss=tr.Mse(), optimizer=tr.AdamStar(rate, eps=0), steps=1)
+        assert run.outputs[0, 0] == pytest.approx(0.1 * scale)
+    kernel, y = 100 * MODEL.kernel, 50 * np.sin(np.arange(30.0))
+    run = tr.train(kernel, y, loss=tr.Mse(), optimizer=tr.AdamStar(tr.AdamStar.default_rate(kernel, y)), steps=200)
+    assert run.history.loss[-1] < 0.1 * run.history.loss[0]
+
+
+def test_an_output_without_gradient_stays_where_it_is():
+    y = np.stack([np.arange(30.0), np.zeros(30)], 1)
+    run = tr.train(MODEL.kernel, y, loss=tr.Mse(), optimizer=tr.AdamStar(0.1, eps=0), steps=5)
+    assert np.isfinite(run.outputs).all()
+    assert not run.outputs[:, 1].any()
+
+
+def test_where_the_readout_rests_the_features_do():
+    """The gradient in the features, of a network written out, vanishes with that in the read-out."""
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        x, y, w = (jnp.asarray(rng.normal(size=shape)) for shape in ((6, 3), (6, 1), (3, 400)))
+        g = np.asarray(jnp.tanh(x @ w)) / 20
+        kernel = g @ g.T
+        loss = jax.jit(jax.grad(lambda w, m: jnp.mean((jnp.tanh(x @ w) / 20 @ m - y) ** 2) / 2, (0, 1)))
+        norms = []
+        for steps in (10, 500, 25_000):
+            run = tr.train(
+                kernel, np.asarray(y), loss=tr.Mse(), optimizer=tr.SGD(tr.max_learning_rate(kernel) / 2), steps=steps
+            )
+            features, readout = loss(w, jnp.asarray(g.T @ run.coefficients))
+            ours = run.gradient_norm(kernel, y, tr.Mse())
+            np.testing.assert_allclose(ours, [jnp.linalg.norm(readout)], rtol=1e-6)
+            norms.append((float(ours[0]), float(jnp.linalg.norm(features))))
+    (first, last) = np.array(norms)[[0, -1]]
+    assert (last < 1e-3 * first).all()

@@ -1,23 +1,16 @@
 """ADAM* for networks of finite width, as an optax optimizer."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
+from .._adam_star import scale_by_adam_star
+from .._checks import InputError
+
 Axes = int | tuple[int, ...] | None
-_LAST_COUNT = np.iinfo(np.int32).max
-
-
-class AdamStarState(NamedTuple):
-    """Steps so far and both moments; the second has length 1 along the axes of width."""
-
-    steps: jax.Array
-    first: Any
-    second: Any
 
 
 def adam_star(
@@ -47,38 +40,20 @@ def adam_star(
     """
     for name, share in (("b1", b1), ("b2", b2)):
         if isinstance(share, int | float) and not 0 <= share < 1:
-            raise ValueError(f"adam_star({name}={share!r}): expected a number from 0 to below 1.")
+            raise InputError(f"adam_star({name}={share!r}): expected a number from 0 to below 1.")
     return optax.chain(_scale_by_adam_star(b1, b2, eps, width_axes), optax.scale_by_learning_rate(rate))
 
 
 def _scale_by_adam_star(b1: Any, b2: Any, eps: Any, width_axes: Any) -> optax.GradientTransformation:
-    def init(params: Any) -> Any:
-        leaves, tree = jax.tree.flatten(params)
-        second = [
-            _averaged(jnp.zeros_like(p), axes) for p, axes in zip(leaves, axes_of(width_axes, params), strict=True)
-        ]
-        first = jax.tree.map(jnp.zeros_like, params)
-        return AdamStarState(jnp.zeros((), jnp.int32), first, jax.tree.unflatten(tree, second))
+    def averaged(tree: Any) -> Any:
+        leaves, structure = jax.tree.flatten(tree)
+        pairs = zip(leaves, axes_of(width_axes, tree), strict=True)
+        return jax.tree.unflatten(structure, [_averaged(jnp.square(leaf), axes) for leaf, axes in pairs])
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        assert isinstance(state, AdamStarState)
-        count = jnp.where(state.steps < _LAST_COUNT, state.steps + 1, state.steps)
-        leaves, tree = jax.tree.flatten(updates)
-        firsts, seconds = jax.tree.leaves(state.first), jax.tree.leaves(state.second)
-        moved = []
-        for g, m, v, axes in zip(leaves, firsts, seconds, axes_of(width_axes, updates), strict=True):
-            m = (1 - b1) * g + b1 * m
-            v = (1 - b2) * _averaged(jnp.square(g), axes) + b2 * v
-            size = jnp.sqrt(_unbiased(v, b2, count)) + eps
-            moved.append((_unbiased(m, b1, count) / size, m, v))
-        step, first, second = (jax.tree.unflatten(tree, [one[i] for one in moved]) for i in range(3))
-        return step, AdamStarState(count, first, second)
+    def begin(params: Any) -> Any:
+        return averaged(jax.tree.map(jnp.zeros_like, params))
 
-    return optax.GradientTransformation(init, update)
-
-
-def _unbiased(moment: jax.Array, decay: Any, count: jax.Array) -> jax.Array:
-    return moment / (1 - jnp.asarray(decay, moment.dtype) ** count.astype(moment.dtype))
+    return scale_by_adam_star(b1, b2, eps, begin, lambda updates, _: averaged(updates), lambda factors: factors)
 
 
 def _averaged(squares: jax.Array, axes: tuple[int, ...]) -> jax.Array:
@@ -109,7 +84,7 @@ def _spread(prefix: Any, tree: Any) -> list[Axes]:
     try:
         jax.tree.map(collect, prefix, tree, is_leaf=_is_axes)
     except (ValueError, TypeError) as fault:
-        raise ValueError(
+        raise InputError(
             f"adam_star(width_axes={prefix!r}): expected axes, a function, or a tree of axes: the parameters' own "
             f"tree, or its upper part. {fault}"
         ) from fault
@@ -118,13 +93,13 @@ def _spread(prefix: Any, tree: Any) -> list[Axes]:
 
 def _checked(axes: Any, path: Any, leaf: Any) -> tuple[int, ...]:
     if not _is_axes(axes):
-        raise TypeError(
+        raise InputError(
             f"adam_star: width_axes of {_name(path)} are {axes!r}, expected an int, a tuple of them, or None."
         )
     some = () if axes is None else (axes,) if isinstance(axes, int) else axes
     rank = jnp.ndim(leaf)
     if any(not -rank <= axis < rank for axis in some) or len({axis % rank for axis in some}) < len(some):
-        raise ValueError(
+        raise InputError(
             f"adam_star: width_axes of {_name(path)} are {axes!r}, but its shape is {jnp.shape(leaf)}. "
             "Give every parameter its own axes, by a tree or a function; None where there is no width."
         )

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
+from .._checks import InputError
 from .._engine import as_rows
 from ..kernel import Inputs
 from ..kernels import Infinite
@@ -39,7 +40,7 @@ def log_marginal_likelihood(
     True
     """
     if which not in ("nngp", "ntk"):
-        raise ValueError(f"which={which!r}: expected 'nngp' or 'ntk'.")
+        raise InputError(f"which={which!r}: expected 'nngp' or 'ntk'.")
     inputs = Inputs(x)
     matrix = getattr(Infinite(net, x.shape[1:]).block(inputs, inputs), which)
     targets = y[:, None] if y.ndim == 1 else y
@@ -78,11 +79,11 @@ def fit_evidence(
     """
     rows, targets = as_rows(x), real_targets(y)[0].astype(np.float64)
     if len(rows) != len(targets):
-        raise ValueError(f"x has {len(rows)} rows and y {len(targets)}: they must agree.")
+        raise InputError(f"x has {len(rows)} rows and y {len(targets)}: they must agree.")
     if rows.mask is not None or rows.graph is not None:
-        raise ValueError("fit_evidence takes plain arrays: no masks, no graphs.")
+        raise InputError("fit_evidence takes plain arrays: no masks, no graphs.")
     if not 0 < noise < math.inf:
-        raise ValueError(f"noise={noise!r}: expected a variance above 0 to begin with.")
+        raise InputError(f"noise={noise!r}: expected a variance above 0 to begin with.")
     scales, rest = eqx.partition(net, _is_scale)
     leaves, structure = jax.tree.flatten(scales)
     begin = np.log(np.array([*map(float, leaves), noise]))
@@ -105,7 +106,7 @@ def fit_evidence(
         )
         before = -float(fun(jnp.asarray(begin))[0])
     if not np.isfinite(found.fun):
-        raise ValueError("The likelihood is not finite. Begin with more noise, and with moderate scales.")
+        raise InputError("The likelihood is not finite. Begin with more noise, and with moderate scales.")
     numbers = np.exp(found.x)
     fitted = eqx.combine(jax.tree.unflatten(structure, [float(v) for v in numbers[:-1]]), rest)
     return Evidence(fitted, float(numbers[-1]), before, -float(found.fun), str(found.message))

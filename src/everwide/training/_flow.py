@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._checks import InputError
 from ._data import data_of, predicted
 from ._kernels import AbstractTrainKernel, as_kernel
 from ._losses import AbstractLoss, Loss, as_loss
@@ -123,9 +124,9 @@ class Problem(eqx.Module):
 
 def _problem(kernel, y, loss: AbstractLoss, f0, outputs, rate, momentum) -> Problem:
     if not 0 < rate < float("inf"):
-        raise ValueError(f"kernel_flow(rate={rate!r}): expected a number above 0.")
+        raise InputError(f"kernel_flow(rate={rate!r}): expected a number above 0.")
     if momentum is not None and not 0 <= momentum < 1:
-        raise ValueError(f"kernel_flow(momentum={momentum!r}): expected a number from 0 to below 1, or None.")
+        raise InputError(f"kernel_flow(momentum={momentum!r}): expected a number from 0 to below 1, or None.")
     data = data_of(loss, y, f0, outputs, kernel.rows, np.dtype(np.float64))
     friction = None if momentum is None else (1 - momentum) / rate**0.5
     return Problem(kernel, jnp.asarray(data.y), jnp.asarray(data.f0), loss, float(rate), friction)
@@ -182,7 +183,7 @@ def _integrated(problem: Problem, times: np.ndarray, until, tolerance, max_steps
 def _times(times: Any) -> np.ndarray:
     found = np.atleast_1d(np.asarray(times, np.float64))
     if found.ndim != 1 or not len(found) or not np.isfinite(found).all() or found[0] < 0 or (np.diff(found) < 0).any():
-        raise ValueError(f"times={times!r}: expected finite times from 0 on, in ascending order.")
+        raise InputError(f"times={times!r}: expected finite times from 0 on, in ascending order.")
     return found
 
 

@@ -10,18 +10,19 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from .._checks import InputError
 from ..kernel import AbstractKernelFunction
 from ..spectral import KernelError
-from ._element import unvalued
-from ._optimizers import AbstractOptimizer, Gradient
-from ._stream import map_elements, memory_length, plain_kernel
+from ._element import map_elements, unvalued
+from ._optimizers import AbstractOptimizer, as_optimizer, norm_of_gradient, stepped
+from ._stream import plain_kernel
 
 
 class KernelLayer(eqx.Module):
     """A layer of infinite width with frozen features: `f(x) = sum_i k(x, x_i) a_i`, trained by its cotangents.
 
     - `kernel`: an `everwide.Infinite`, of which `which` names the kernel; or any JAX function `k(x1, x2) -> (n1, n2)`.
-    - `optimizer`: `SGD` or `AdamStar`, without `l2`.
+    - `optimizer`: as in `train`, without `l2`.
     - `input_shape`: of a row. `outputs`: how many.
     - `capacity`: rows that updates may add in all; `grown` makes room for more.
 
@@ -56,7 +57,7 @@ class KernelLayer(eqx.Module):
     def __init__(
         self,
         kernel: AbstractKernelFunction | Callable[[Any, Any], Any],
-        optimizer: AbstractOptimizer,
+        optimizer: Any,
         *,
         input_shape: tuple[int, ...],
         outputs: int,
@@ -65,20 +66,21 @@ class KernelLayer(eqx.Module):
         dtype: Any = None,
     ):
         found = np.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
-        memory_length(optimizer, found)
+        rule = as_optimizer(optimizer)
+        rule.memory_length(found)
         fn, known, _ = plain_kernel(kernel, which)
         if known is not None and known != tuple(input_shape):
             raise KernelError(
                 f"KernelLayer(input_shape={tuple(input_shape)}), but its kernel takes rows of shape {known}."
             )
         if min(outputs, capacity, *input_shape) < 1:
-            raise ValueError(f"KernelLayer({input_shape=}, {outputs=}, {capacity=}): expected 1 or more.")
+            raise InputError(f"KernelLayer({input_shape=}, {outputs=}, {capacity=}): expected 1 or more.")
         zeros = lambda *size: jnp.zeros((*size, outputs), found)
         self.x = jnp.ones((capacity, *input_shape), found)  # at 0 many kernels have no derivative
         self.coefficients = zeros(capacity)
-        self.memory = optimizer.init(unvalued(zeros(capacity), zeros()))
+        self.memory = rule.transform().init(unvalued(zeros(capacity), zeros()))
         self.size, self.steps = jnp.asarray(0, jnp.int32), jnp.asarray(0, jnp.int32)
-        self.numbers, self.rest = eqx.partition((fn, optimizer), _is_numbers)
+        self.numbers, self.rest = eqx.partition((fn, rule), _is_numbers)
 
     def __call__(self, x: Float[Array, "n ..."], tap: Float[Array, "n k"] | None = None) -> Float[Array, "n k"]:
         """The outputs of rows, plus the tap."""
@@ -94,16 +96,16 @@ class KernelLayer(eqx.Module):
         """The layer after its own step, given the rows that it saw and the gradient of the loss in its outputs."""
         n, capacity = len(x), len(self.x)
         if n > capacity:
-            raise ValueError(f"An update adds {n} rows, but KernelLayer(capacity={capacity}). Use layer.grown first.")
+            raise InputError(f"An update adds {n} rows, but KernelLayer(capacity={capacity}). Use layer.grown first.")
         full = f"KernelLayer(capacity={capacity}) is full. Use layer.grown(capacity) between updates, outside of jit."
         size = eqx.error_if(self.size, self.size + n > capacity, full)
         kernel, optimizer = self._parts()
         rows, delta = lax.stop_gradient((x, cotangents))
         placed = lax.dynamic_update_slice_in_dim(jnp.zeros_like(self.coefficients), delta, size, 0)
         none = jnp.zeros_like(self.coefficients[0])
-        gradient = Gradient(unvalued(placed, none), jnp.sum(delta * (kernel(rows, rows) @ delta), 0))
-        here = unvalued(self.coefficients, none)
-        here, memory = optimizer.step(here, gradient, self.memory, self.steps)
+        gradient = unvalued(placed, none)
+        norm = norm_of_gradient(gradient, jnp.sum(delta * (kernel(rows, rows) @ delta), 0))
+        here, memory = stepped(optimizer, unvalued(self.coefficients, none), gradient, self.memory, norm)
         support = lax.dynamic_update_slice_in_dim(self.x, rows, size, 0)
         return self._with(support, here.coefficients, memory, size + n, self.steps + 1)
 
@@ -111,7 +113,7 @@ class KernelLayer(eqx.Module):
         """The same layer with room for more rows; what was compiled is compiled again."""
         more = capacity - len(self.x)
         if more < 0:
-            raise ValueError(f"grown(capacity={capacity}): the layer has {len(self.x)} already.")
+            raise InputError(f"grown(capacity={capacity}): the layer has {len(self.x)} already.")
         longer = lambda a, fill: jnp.concatenate([a, jnp.full((more, *a.shape[1:]), fill, a.dtype)])
         memory = map_elements(lambda e: e._replace(coefficients=longer(e.coefficients, 0)), self.memory)
         return self._with(longer(self.x, 1), longer(self.coefficients, 0), memory, self.size, self.steps)

@@ -11,17 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-
-class LabelError(ValueError):
-    """Targets that do not fit the loss.
-
-    >>> import everwide.training as tr, numpy as np
-    >>> tr.train(np.eye(2), [0, 3], loss=tr.SoftmaxCrossEntropy(), optimizer=tr.SGD(1.0), outputs=3, steps=1)
-    Traceback (most recent call last):
-        ...
-    everwide.training._losses.LabelError: Row 1 has the label 3, expected a whole number from 0 to 2: there are 3 \
-outputs. Number the classes with sklearn.preprocessing.LabelEncoder, or pass outputs=.
-    """
+from .._checks import InputError
 
 
 class AbstractLoss(eqx.Module):
@@ -92,7 +82,7 @@ class Poisson(AbstractLoss):
         found, k = real_targets(y, outputs)
         if (found < 0).any():
             row = int(np.argwhere((found < 0).any(-1))[0, 0])
-            raise LabelError(f"Row {row} has the target {found[row].min():g}: counts are not negative.")
+            raise InputError(f"Row {row} has the target {found[row].min():g}: counts are not negative.")
         return found, k
 
 
@@ -171,7 +161,7 @@ class Custom(AbstractLoss):
     def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
         found = self.fn(outputs, target)
         if jnp.shape(found) != ():
-            raise ValueError(f"The loss has shape {jnp.shape(found)} for one row, expected a scalar.")
+            raise InputError(f"The loss has shape {jnp.shape(found)} for one row, expected a scalar.")
         return found
 
     def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
@@ -187,7 +177,7 @@ def as_loss(loss: Loss) -> AbstractLoss:
     if isinstance(loss, AbstractLoss):
         return loss
     if not callable(loss):
-        raise TypeError(f"loss={loss!r}: expected a loss such as Mse(), or a JAX function, not a name.")
+        raise InputError(f"loss={loss!r}: expected a loss such as Mse(), or a JAX function, not a name.")
     return Custom(loss)
 
 
@@ -196,9 +186,9 @@ def real_targets(y: Any, outputs: int | None = None) -> tuple[np.ndarray, int]:
     found = _finite(np.asarray(y))
     found = found[:, None] if found.ndim == 1 else found
     if found.ndim != 2:
-        raise LabelError(f"y has shape {found.shape}, expected (n,) or (n, outputs).")
+        raise InputError(f"y has shape {found.shape}, expected (n,) or (n, outputs).")
     if outputs is not None and found.shape[1] != outputs:
-        raise LabelError(f"y has {found.shape[1]} columns, but there are {outputs} outputs.")
+        raise InputError(f"y has {found.shape[1]} columns, but there are {outputs} outputs.")
     return found.astype(found.dtype if found.dtype == np.float32 else np.float64), found.shape[1]
 
 
@@ -207,12 +197,12 @@ def class_labels(y: Any, outputs: int | None = None) -> np.ndarray:
     found = _finite(np.asarray(y))
     found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
     if found.ndim != 1:
-        raise LabelError(f"y has shape {found.shape}, expected labels (n,) or probabilities (n, outputs).")
+        raise InputError(f"y has shape {found.shape}, expected labels (n,) or probabilities (n, outputs).")
     wrong = (found < 0) | (found != np.floor(found)) | (False if outputs is None else found >= outputs)
     if wrong.any():
         row = int(np.argmax(wrong))
         most = "" if outputs is None else f" to {outputs - 1}: there are {outputs} outputs"
-        raise LabelError(
+        raise InputError(
             f"Row {row} has the label {found[row]:g}, expected a whole number from 0{most}. "
             "Number the classes with sklearn.preprocessing.LabelEncoder, or pass outputs=."
         )
@@ -224,7 +214,7 @@ def _probabilities(found: np.ndarray, outputs: int | None) -> tuple[np.ndarray, 
     wrong = (found < 0).any(1) | (np.abs(found.sum(1) - 1) > 1e-3)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise LabelError(f"Row {row} of y is {found[row]}, expected probabilities that sum to 1, or whole labels (n,).")
+        raise InputError(f"Row {row} of y is {found[row]}, expected probabilities that sum to 1, or whole labels (n,).")
     return found, k
 
 
@@ -232,16 +222,16 @@ def _two_valued(found: np.ndarray, pair: tuple[int, int]) -> np.ndarray:
     wrong = ~np.isin(found, pair).all(1)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise LabelError(f"Row {row} has the target {found[row]}, expected {pair[0]} or {pair[1]}.")
+        raise InputError(f"Row {row} has the target {found[row]}, expected {pair[0]} or {pair[1]}.")
     return found
 
 
 def _finite(found: np.ndarray) -> np.ndarray:
     if not (np.issubdtype(found.dtype, np.number) or found.dtype == bool) or np.iscomplexobj(found):
-        raise LabelError(f"y holds {found.dtype}, expected numbers. Encode categories as whole numbers first.")
+        raise InputError(f"y holds {found.dtype}, expected numbers. Encode categories as whole numbers first.")
     if not found.ndim or not len(found):
-        raise LabelError(f"y has shape {found.shape}, expected a target for each row.")
+        raise InputError(f"y has shape {found.shape}, expected a target for each row.")
     if not np.isfinite(found).all():
         row = int(np.argwhere(~np.isfinite(found))[0, 0])
-        raise LabelError(f"Row {row} of y is {found[row]}: targets must be finite. Drop such rows.")
+        raise InputError(f"Row {row} of y is {found[row]}: targets must be finite. Drop such rows.")
     return found

@@ -4,10 +4,10 @@ import collections
 import json
 import os
 import tempfile
-import warnings
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,27 +15,35 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .._checks import InputError
+from .._checks import InputError, whole
 from .._compile import trusted_filter_jit, trusted_jit
 from .._engine import as_rows
+from .._warn import warn
 from ..kernel import AbstractKernelFunction
 from ._compression import pivots, projected, relative_error, rounding
-from ._element import unvalued
-from ._losses import LabelError, Loss, as_loss
-from ._optimizers import AbstractOptimizer
-from ._stream import Move, Rules, Weights, map_elements, memory_length, plain_kernel
-from ._trained import DivergenceWarning
+from ._element import map_elements, unvalued
+from ._losses import Loss, as_loss
+from ._optimizers import as_optimizer
+from ._stream import Move, Rules, Weights, plain_kernel
+from ._units import DivergenceWarning
 
 _FIRST_CAPACITY = 128  # also the fewest rows that a step touches: fewer shapes to compile
 _PREDICTED_TOGETHER = 256
 _FORMAT = 2
 
 
+class Cost(NamedTuple):
+    """Evaluations of the kernel, and seconds, of all steps so far."""
+
+    evaluations: int
+    seconds: float
+
+
 class KernelMachine:
     """An infinitely wide network that learns from a stream, one step a batch: `f(x) = f0(x) + sum_i k(x, x_i) a_i`.
 
     - `kernel`: an `everwide.Infinite`, of which `which` names the kernel; or any JAX function `k(x1, x2) -> (n1, n2)`.
-    - `loss`, `optimizer`: as in `everwide.training.train`. `SGD` and `AdamStar`, without `l2`.
+    - `loss`, `optimizer`: as in `everwide.training.train`. Without `l2`.
     - `outputs`: how many. A stream does not tell how many classes will come.
     - `f0`: the function before training, `(n, ...) -> (n, outputs)`; 0 if not given.
     - `budget`: the largest number of rows to keep. Beyond it the function is projected to fewer rows;
@@ -63,23 +71,21 @@ class KernelMachine:
         self,
         kernel: AbstractKernelFunction | Callable[[Any, Any], Any],
         loss: Loss,
-        optimizer: AbstractOptimizer,
+        optimizer: Any,
         *,
         outputs: int,
         budget: int | None = None,
         which: str = "ntk",
         f0: Callable[[Any], Any] | None = None,
     ):
-        memory_length(optimizer, np.dtype(np.float64))  # optimizers that do not fit are found here
-        if outputs < 1:
-            raise ValueError(f"KernelMachine(outputs={outputs}): expected at least 1.")
-        if budget is not None and budget < 2:
-            raise ValueError(f"KernelMachine(budget={budget}): expected at least 2 rows, or None.")
-        self._outputs, self._budget, self._which = outputs, budget, which
-        self._rules = Rules(*plain_kernel(kernel, which), f0, as_loss(loss), optimizer)
+        rule = as_optimizer(optimizer)
+        rule.memory_length(np.dtype(np.float64))  # optimizers that do not fit are found here
+        self._outputs, self._which = whole(outputs, "outputs"), which
+        self._budget = None if budget is None else whole(budget, "budget", 2)
+        self._rules = Rules(*plain_kernel(kernel, which), f0, as_loss(loss), rule)
         self._x: Array | None = None
         self._weights: Weights | None = None
-        self._size, self._error = 0, 0.0
+        self._size, self._error, self._cost = 0, 0.0, Cost(0, 0.0)
         self._recent: collections.deque[int] = collections.deque()
 
     @property
@@ -107,17 +113,24 @@ class KernelMachine:
         """`|f - g| / |f|` of the worst projection so far, in the norm of the kernel's own space; 0 before the first."""
         return self._error
 
+    @property
+    def cost(self) -> "Cost":
+        """What all steps so far took: `evaluations` of the kernel, `seconds`. A stream of `t` rows takes `O(t^2)`."""
+        return self._cost
+
     def partial_fit(self, x: Any, y: Any) -> "KernelMachine":
         """One step on one batch, rows `(n, ...)` and their targets; returns the machine itself."""
         rows = self._checked(x)
         targets, _ = self._rules.loss.targets(y, self._outputs)
         if len(targets) != len(rows):
-            raise LabelError(f"y has {len(targets)} rows and x {len(rows)}: they must agree.")
+            raise InputError(f"y has {len(targets)} rows and x {len(rows)}: they must agree.")
         with jax.enable_x64(rows.dtype == np.float64):
             if not self._size:
                 self._begin(rows)
-            whole = np.issubdtype(targets.dtype, np.integer)
-            self._step(rows, targets if whole else targets.astype(rows.dtype))
+            labels = np.issubdtype(targets.dtype, np.integer)
+            begin, evaluations = time.perf_counter(), self._cost.evaluations + len(rows) * (self._size + len(rows))
+            self._step(rows, targets if labels else targets.astype(rows.dtype))
+            self._cost = Cost(evaluations, self._cost.seconds + time.perf_counter() - begin)
             if self._budget is not None and self._size > self._budget:
                 self._compress(self._budget - self._budget // 4)
         return self
@@ -145,6 +158,7 @@ class KernelMachine:
             "capacity": 0 if self._x is None else len(self._x),
             "recent": list(self._recent),
             "compression_error": self._error,
+            "cost": self._cost,
         }
         arrays = {"head": np.array(json.dumps(head))}
         if self._size:
@@ -159,7 +173,7 @@ class KernelMachine:
         path: str | os.PathLike[str],
         kernel: AbstractKernelFunction | Callable[[Any, Any], Any],
         loss: Loss,
-        optimizer: AbstractOptimizer,
+        optimizer: Any,
         *,
         f0: Callable[[Any], Any] | None = None,
     ) -> "KernelMachine":
@@ -175,7 +189,7 @@ class KernelMachine:
         """
         with np.load(path) as file:
             head = json.loads(str(file["head"]))
-            _check_head(head, optimizer, f0)
+            _check_head(head, as_optimizer(optimizer), f0)
             options = {name: head[name] for name in ("outputs", "budget", "which")}
             machine = cls(kernel, loss, optimizer, f0=f0, **options)
             if head["size"]:
@@ -190,7 +204,7 @@ class KernelMachine:
             tree = jax.tree.structure(self._weights)
             leaves = [jnp.asarray(file[f"weights_{i}"]) for i in range(tree.num_leaves)]
             self._weights = jax.tree.unflatten(tree, leaves)
-        self._size, self._error = head["size"], head["compression_error"]
+        self._size, self._error, self._cost = head["size"], head["compression_error"], Cost(*head["cost"])
         self._recent.extend(head["recent"])
 
     def _checked(self, x: Any) -> np.ndarray:
@@ -207,10 +221,10 @@ class KernelMachine:
     def _begin(self, rows: np.ndarray) -> None:
         zeros = lambda *shape: jnp.zeros((*shape, self._outputs), rows.dtype)
         zero = unvalued(zeros(_FIRST_CAPACITY), zeros())
-        memory = self._rules.optimizer.init(zero)
+        memory = self._rules.optimizer.transform().init(zero)
         self._weights = Weights(zero.coefficients, jnp.ones_like(zero.start), memory, jnp.asarray(0, jnp.int32))
         self._x = _padded(rows[:1], _FIRST_CAPACITY)
-        self._recent = collections.deque(maxlen=memory_length(self._rules.optimizer, rows.dtype))
+        self._recent = collections.deque(maxlen=self._rules.optimizer.memory_length(rows.dtype))
 
     def _step(self, rows: np.ndarray, y: np.ndarray) -> None:
         n, padded, live = len(rows), at_least(len(rows)), sum(self._recent)
@@ -240,11 +254,10 @@ class KernelMachine:
         return self._x, self._weights
 
     def _warn_of_divergence(self) -> None:
-        warnings.warn(
+        warn(
             f"Training diverged at step {self.steps + 1}: coefficients are no longer finite. The batch is left out. "
             "Lower the rate of the optimizer.",
             DivergenceWarning,
-            stacklevel=4,
         )
 
     def _compress(self, most: int) -> None:
@@ -335,10 +348,10 @@ def write_whole(path: Path, arrays: dict[str, np.ndarray]) -> None:
     os.replace(file.name, path)
 
 
-def _check_head(head: dict[str, Any], optimizer: AbstractOptimizer, f0: Any) -> None:
+def _check_head(head: dict[str, Any], optimizer: Any, f0: Any) -> None:
     if head["format"] != _FORMAT:
-        raise ValueError(f"The file has format {head['format']}, this version reads {_FORMAT}.")
+        raise InputError(f"The file has format {head['format']}, this version reads {_FORMAT}.")
     if head["optimizer"] != type(optimizer).__name__:
-        raise ValueError(f"The machine was saved with {head['optimizer']}, not {type(optimizer).__name__}. Pass that.")
+        raise InputError(f"The machine was saved with {head['optimizer']}, not {type(optimizer).__name__}. Pass that.")
     if head["started_elsewhere"] != (f0 is not None):
-        raise ValueError(f"The machine was saved with{'' if head['started_elsewhere'] else 'out'} an f0. Do the same.")
+        raise InputError(f"The machine was saved with{'' if head['started_elsewhere'] else 'out'} an f0. Do the same.")

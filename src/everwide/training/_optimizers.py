@@ -1,60 +1,50 @@
-"""First-order optimizers in function space: what they do to the parameters of an infinitely wide network."""
+"""First-order optimizers in function space: optax, acting on functions as it acts on weights."""
 
 import abc
+import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
 
-from ._element import Element
+from .._adam_star import scale_by_adam_star
+from .._checks import InputError, not_negative, positive, share
+from ._element import Element, map_elements, spread
 
 Rate = float | Callable[[Any], Any]
-
-
-class Gradient(NamedTuple):
-    """The gradient of the loss of a batch, and its squared norm for each output."""
-
-    element: Element
-    squared_norm: Float[Array, " k"]
+_LONGEST = 1 << 14  # steps of which the memory of a transformation is looked at
 
 
 class AbstractOptimizer(eqx.Module):
-    """A rule that turns gradients into steps. `rate` is a number, or a schedule such as `optax.cosine_decay_schedule`.
-
-    - `weight_decay`: decoupled, as in AdamW: parameters shrink by `1 - rate * weight_decay` at every step.
-    - `l2`: coupled: `l2 / 2` times the squared norm of the parameters is added to the loss.
-    """
-
-    rate: eqx.AbstractVar[Rate]
-    weight_decay: eqx.AbstractVar[float]
-    l2: eqx.AbstractVar[float]
-    needs_norm: eqx.AbstractClassVar[bool]
+    """A rule that turns gradients into steps."""
 
     @abc.abstractmethod
-    def init(self, zero: Element) -> Any:
-        """The state before the first step."""
+    def transform(self) -> Any:
+        """As a transformation of optax, which acts on functions."""
 
     @abc.abstractmethod
-    def direction(self, gradient: Gradient, state: Any, step: Int[Array, ""]) -> tuple[Element, Any]:
-        """Where to go, times the rate, and the next state; `step` counts from 0."""
+    def heavy_ball(self) -> tuple[Any, float] | None:
+        """Rate and momentum, where it is gradient descent at a constant rate."""
 
-    def rate_at(self, step: Int[Array, ""]) -> Any:
-        """The learning rate of that step."""
-        return self.rate(step.astype(jnp.float32)) if callable(self.rate) else self.rate
-
-    def step(self, here: Element, gradient: Gradient, state: Any, step: Int[Array, ""]) -> tuple[Element, Any]:
-        """One step."""
-        rate = jnp.asarray(self.rate_at(step), here.values.dtype)
-        move, state = self.direction(gradient, state, step)
-        if self.weight_decay:
-            here = here.times(1 - rate * self.weight_decay)
-        return here.plus(move, -rate), state
+    @abc.abstractmethod
+    def memory_length(self, dtype: np.dtype) -> int:
+        """Steps after which its memory of a row is below rounding; raises where it moves all rows at every step."""
 
 
 class SGD(AbstractOptimizer):
     """Gradient descent, with momentum as in `optax.sgd` and PyTorch.
+
+    Args:
+        rate: the learning rate, or a schedule such as `optax.cosine_decay_schedule`.
+        momentum: from 0 to below 1.
+        nesterov: whether to look ahead.
+        weight_decay: decoupled, as in AdamW: parameters shrink by `1 - rate * weight_decay` at every step.
+        l2: coupled: `l2 / 2` times the squared norm of the parameters is added to the loss.
 
     >>> import everwide.training as tr
     >>> tr.SGD(0.1, momentum=0.9, nesterov=True).momentum
@@ -62,33 +52,25 @@ class SGD(AbstractOptimizer):
     """
 
     rate: Rate
-    momentum: float = 0.0
+    momentum: float = eqx.field(static=True, default=0.0)
     nesterov: bool = eqx.field(static=True, default=False)
     weight_decay: float = eqx.field(static=True, default=0.0)
     l2: float = eqx.field(static=True, default=0.0)
-    needs_norm: ClassVar[bool] = False
 
     def __check_init__(self):
-        check_rate(self)
-        check_share(self, "momentum", self.momentum)
+        _check(self)
+        share(self.momentum, "SGD: momentum")
 
-    def init(self, zero: Element) -> Element | None:
-        return zero if self.momentum else None
+    def transform(self) -> Any:
+        """As a transformation of optax, for chains."""
+        optax = optax_module()
+        return _chain(self, optax.trace(self.momentum, self.nesterov) if self.momentum else optax.identity())
 
-    def direction(
-        self, gradient: Gradient, state: Element | None, step: Int[Array, ""]
-    ) -> tuple[Element, Element | None]:
-        if state is None:
-            return gradient.element, None
-        trace = gradient.element.plus(state, self.momentum)
-        return gradient.element.plus(trace, self.momentum) if self.nesterov else trace, trace
+    def heavy_ball(self) -> tuple[Any, float] | None:
+        return None if callable(self.rate) or self.nesterov else (self.rate, self.momentum)
 
-
-class AdamState(NamedTuple):
-    """Both moments of the gradients so far."""
-
-    first: Element
-    second: Float[Array, " k"]
+    def memory_length(self, dtype: np.dtype) -> int:
+        return _lasting(self, self.momentum, dtype)
 
 
 class AdamStar(AbstractOptimizer):
@@ -96,6 +78,14 @@ class AdamStar(AbstractOptimizer):
 
     The second moment of the gradient of a batch is its squared norm as a function, `1/B^2 g^T K_BB g`. `rate` and `eps`
     are those of outputs, not of weights: `to_finite` converts them for a network of finite width.
+
+    Args:
+        rate: the learning rate, or a schedule such as `optax.cosine_decay_schedule`. See `default_rate`.
+        b1: share of the first moment that a step keeps.
+        b2: share of the second moment that a step keeps.
+        eps: added to the root of the second moment.
+        weight_decay: decoupled, as in AdamW: parameters shrink by `1 - rate * weight_decay` at every step.
+        l2: coupled: `l2 / 2` times the squared norm of the parameters is added to the loss.
 
     >>> import everwide.training as tr
     >>> tr.AdamStar(0.01, weight_decay=0.1).b2
@@ -105,49 +95,195 @@ class AdamStar(AbstractOptimizer):
     """
 
     rate: Rate
-    b1: float = 0.9
-    b2: float = 0.999
-    eps: float = 1e-8
+    b1: float = eqx.field(static=True, default=0.9)
+    b2: float = eqx.field(static=True, default=0.999)
+    eps: float = eqx.field(static=True, default=1e-8)
     weight_decay: float = eqx.field(static=True, default=0.0)
     l2: float = eqx.field(static=True, default=0.0)
-    needs_norm: ClassVar[bool] = True
 
     def __check_init__(self):
-        check_rate(self)
-        check_share(self, "b1", self.b1)
-        check_share(self, "b2", self.b2)
-        check_not_negative(self, "eps", self.eps)
+        _check(self)
+        share(self.b1, "AdamStar: b1")
+        share(self.b2, "AdamStar: b2")
+        not_negative(self.eps, "AdamStar: eps")
 
-    def init(self, zero: Element) -> AdamState:
-        return AdamState(zero, jnp.zeros_like(zero.start))
+    def transform(self) -> Any:
+        """As a transformation of optax, for chains: of functions, whose squared norm the run hands to it."""
 
-    def direction(self, gradient: Gradient, state: AdamState, step: Int[Array, ""]) -> tuple[Element, AdamState]:
-        first = state.first.times(self.b1).plus(gradient.element, 1 - self.b1)
-        second = self.b2 * state.second + (1 - self.b2) * gradient.squared_norm
-        dtype = second.dtype
-        done = (step + 1).astype(dtype)
-        unbiased = second / (1 - jnp.asarray(self.b2, dtype) ** done)
-        size = (1 - jnp.asarray(self.b1, dtype) ** done) * (jnp.sqrt(jnp.maximum(unbiased, 0)) + self.eps)
-        # An output without any gradient so far stays where it is.
-        return first.times(jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 0)), AdamState(first, second)
+        def squares(updates: Element, extra: dict[str, Any]) -> Array:
+            return extra["squared_norm"](updates)
+
+        def begin(params: Element) -> Array:
+            return jnp.zeros_like(params.start)
+
+        return _chain(self, scale_by_adam_star(self.b1, self.b2, self.eps, begin, squares, spread))
+
+    def heavy_ball(self) -> None:
+        return None
+
+    def memory_length(self, dtype: np.dtype) -> int:
+        return _lasting(self, self.b1, dtype)
+
+    @staticmethod
+    def default_rate(kernel: Any, y: Any) -> float:
+        """A tenth of the rate whose first step, on one row, is as long as targets are large.
+
+        That step is `rate sqrt(K(x, x))` whatever the gradient is, so the rate has the units of targets over the root
+        of the kernel.
+
+        Args:
+            kernel: `(n, n)`, or its diagonal `(n,)`.
+            y: targets, `(n,)` or `(n, k)`; whole numbers are labels, whose outputs are of the order of 1.
+
+        Returns:
+            The rate.
+
+        >>> import everwide.training as tr, numpy as np
+        >>> tr.AdamStar.default_rate(4 * np.eye(2), [3.0, -3.0])
+        0.15
+        """
+        targets, own = np.asarray(y), np.asarray(kernel, np.float64)
+        size = positive(np.mean(np.diagonal(own) if own.ndim == 2 else own), "mean of the kernel's diagonal")
+        real = np.issubdtype(targets.dtype, np.floating) and bool(np.any(targets))
+        scale = float(np.sqrt(np.mean(np.square(targets)))) if real else 1.0
+        return 0.1 * scale / math.sqrt(size)
 
 
-def check_rate(optimizer: AbstractOptimizer) -> None:
+class Linear(AbstractOptimizer):
+    """A linear transformation of optax."""
+
+    given: Any = eqx.field(static=True)
+
+    def transform(self) -> Any:
+        return optax_module().with_extra_args_support(self.given)
+
+    def heavy_ball(self) -> None:
+        return None
+
+    def memory_length(self, dtype: np.dtype) -> int:
+        once, never = np.eye(1, _LONGEST)[0], np.zeros(_LONGEST)
+        remembered, coupled = (_memories(self.transform(), *pair) for pair in ((once, never), (never, once)))
+        if coupled.max() > 0:
+            raise _moves_all(self.given)
+        last = np.flatnonzero(remembered > np.finfo(dtype).eps * remembered.max())
+        if len(last) and last[-1] + 1 == _LONGEST:
+            raise InputError(f"optimizer={self.given}: it remembers a row for more than {_LONGEST} steps.")
+        return int(last[-1]) + 1 if len(last) else 0
+
+
+def as_optimizer(optimizer: Any) -> AbstractOptimizer:
+    """One of ours, or a linear transformation of optax."""
+    if isinstance(optimizer, AbstractOptimizer):
+        return optimizer
+    expected = "expected everwide.training.SGD(...), AdamStar(...), or a transformation of optax"
+    if isinstance(optimizer, tuple) and isinstance(optimizer, optax_module().GradientTransformation):
+        if not _is_linear(optax_module().with_extra_args_support(optimizer)):
+            raise InputError(
+                f"optimizer={optimizer!r}: {expected} that is linear, such as optax.sgd and add_decayed_weights. "
+                "What treats every weight in its own way, as optax.adam does, is no rule for functions: AdamStar is."
+            )
+        return Linear(optimizer)
+    raise InputError(f"optimizer={optimizer!r}: {expected}.")
+
+
+def stepped(
+    optimizer: AbstractOptimizer,
+    here: Element,
+    gradient: Element,
+    memory: Any,
+    squared_norm: Callable[[Element], Array],
+) -> tuple[Element, Any]:
+    """The function and the memory after one step; `squared_norm` is for rules that depend on it."""
+    update, memory = optimizer.transform().update(gradient, memory, here, squared_norm=squared_norm)
+    return jax.tree.map(jnp.add, here, update), memory
+
+
+def norm_of_gradient(gradient: Element, squared: Float[Array, " k"]) -> Callable[[Element], Float[Array, " k"]]:
+    """For steps that know the norm of no other function than the gradient."""
+
+    def squared_norm(element: Element) -> Float[Array, " k"]:
+        if element is not gradient:
+            raise _moves_all("The optimizer")
+        return squared
+
+    return squared_norm
+
+
+def optax_module() -> Any:
+    """Optax, which is an extra."""
+    try:
+        import optax
+    except ImportError as fault:
+        raise ImportError("Training step by step needs optax: pip install 'everwide[train]'.") from fault
+    return optax
+
+
+def _chain(optimizer: SGD | AdamStar, core: Any) -> Any:
+    optax, rate = optax_module(), optimizer.rate
+    coupled, decoupled = (
+        [optax.add_decayed_weights(decay)] if decay else [] for decay in (optimizer.l2, optimizer.weight_decay)
+    )
+
+    def scheduled(count: Array) -> Any:
+        assert callable(rate)
+        return rate(count.astype(jnp.float32))
+
+    scale = optax.scale_by_learning_rate(scheduled if callable(rate) else rate)
+    return optax.chain(*coupled, core, *decoupled, scale)
+
+
+def _lasting(optimizer: SGD | AdamStar, kept: float, dtype: np.dtype) -> int:
+    if optimizer.l2:
+        raise _moves_all(f"{type(optimizer).__name__}(l2={optimizer.l2})")
+    return math.ceil(math.log(np.finfo(dtype).eps) / math.log(kept)) if kept else 0
+
+
+def _moves_all(what: Any) -> InputError:
+    return InputError(
+        f"{what} moves all rows at every step, which a stream cannot afford. Use weight_decay instead of l2, or "
+        "everwide.training.train."
+    )
+
+
+def _filled(value: Any) -> Element:
+    return Element(jnp.full((3, 2), value), jnp.full((2, 3), value), jnp.full(2, value))
+
+
+def _is_linear(transform: Any) -> bool:
+    """Whether it does one linear thing to all numbers of gradients and parameters; a norm is handed to it."""
+    draws = np.random.default_rng(0).normal(size=(2, 2, 4))
+
+    def updates(numbers: np.ndarray) -> np.ndarray:
+        state, found = transform.init(_filled(0.0)), []
+        for gradient, params in numbers.T:
+            update, state = transform.update(
+                _filled(float(gradient)), state, _filled(float(params)), squared_norm=lambda _: jnp.ones(2)
+            )
+            found.append(np.concatenate([np.ravel(leaf) for leaf in update]))
+        return np.stack(found)
+
+    one, other, both = (updates(numbers) for numbers in (*draws, draws[0] + 2 * draws[1]))
+    size = 1e-4 * max(float(np.abs(both).max()), 1e-30)
+    return bool(np.ptp(both, axis=1).max() <= size and np.abs(both - one - 2 * other).max() <= size)
+
+
+def _memories(transform: Any, gradients: np.ndarray, params: np.ndarray) -> np.ndarray:
+    """The largest number among the functions that a transformation remembers, after each step."""
+
+    def step(state: Any, now: Any) -> tuple[Any, Array]:
+        _, state = transform.update(_filled(now[0]), state, _filled(now[1]), squared_norm=lambda _: jnp.ones(2))
+        sizes: list[Array] = []
+        map_elements(lambda e: sizes.append(jnp.abs(e.start[0])) or e, state)
+        return state, sum(sizes, jnp.zeros(()))
+
+    numbers = jnp.asarray(np.stack([gradients, params], 1), jnp.zeros(()).dtype)
+    return np.asarray(jax.jit(lambda: lax.scan(step, transform.init(_filled(0.0)), numbers)[1])())
+
+
+def _check(optimizer: SGD | AdamStar) -> None:
     """Raise on rates and decays that make no sense."""
     name = type(optimizer).__name__
-    if not callable(optimizer.rate) and not (0 < optimizer.rate < float("inf")):
-        raise ValueError(f"{name}(rate={optimizer.rate!r}): expected a number above 0, or a schedule.")
-    check_not_negative(optimizer, "weight_decay", optimizer.weight_decay)
-    check_not_negative(optimizer, "l2", optimizer.l2)
-
-
-def check_share(optimizer: AbstractOptimizer, argument: str, value: float) -> None:
-    """Raise unless the value is from 0 to below 1."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{type(optimizer).__name__}({argument}={value!r}): expected a number from 0 to below 1.")
-
-
-def check_not_negative(optimizer: AbstractOptimizer, argument: str, value: float) -> None:
-    """Raise on negative and infinite values."""
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{type(optimizer).__name__}({argument}={value!r}): expected a finite number, at least 0.")
+    if not callable(optimizer.rate):
+        positive(optimizer.rate, f"{name}: rate")
+    not_negative(optimizer.weight_decay, f"{name}: weight_decay")
+    not_negative(optimizer.l2, f"{name}: l2")

@@ -9,6 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
+from .._checks import InputError
 from .._kernel_matrix import checked_kernel
 from ..spectral import AbstractFilter, Factor, Spectrum
 from ..spectral import ridge as checked_ridge
@@ -118,7 +119,7 @@ class Ensemble(eqx.Module):
         learning = checked_kernel(ntk, "ntk")
         self.y = real_targets(y)[0].astype(np.float64)
         if not len(self.nngp) == len(learning) == len(self.y):
-            raise ValueError(
+            raise InputError(
                 f"nngp has {len(self.nngp)} rows, ntk {len(learning)} and y {len(self.y)}: they must agree."
             )
         learning[np.diag_indices_from(learning)] += checked_ridge(ridge).ridge
@@ -146,7 +147,7 @@ class Ensemble(eqx.Module):
 
 def _same_test_rows(*kernels: np.ndarray) -> None:
     if len({len(kernel) for kernel in kernels}) > 1:
-        raise ValueError(f"Kernels of {' and '.join(str(len(k)) for k in kernels)} test rows: they must agree.")
+        raise InputError(f"Kernels of {' and '.join(str(len(k)) for k in kernels)} test rows: they must agree.")
 
 
 def _symmetric(matrix: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from .._checks import InputError
 from ..spectral import AbstractFilter, Spectrum
 from ..spectral._filters import GradientDescent
 from ..spectral._momentum import Momentum
@@ -93,7 +94,7 @@ class Regression(eqx.Module):
         broken = ~np.isfinite(found * np.maximum(self.spectrum.values, 1)).all(-1)
         if broken.any():
             step = int(np.atleast_1d(filter.steps)[np.argmax(np.atleast_1d(broken))])
-            raise ValueError(
+            raise InputError(
                 f"Training diverged: after {step} steps outputs are no longer finite. The rate {filter.rate:.6g} is "
                 f"above the largest stable one, {limit:.6g}."
             )
@@ -105,5 +106,5 @@ def _flat(kernel: np.ndarray, k: int) -> np.ndarray:
     """`(m, n, k, k)` as a matrix whose rows are outputs within examples."""
     m, n = kernel.shape[:2]
     if kernel.shape[2:] != (k, k):
-        raise ValueError(f"The kernel has shape {kernel.shape}, expected (n, n, {k}, {k}): y has {k} outputs.")
+        raise InputError(f"The kernel has shape {kernel.shape}, expected (n, n, {k}, {k}): y has {k} outputs.")
     return kernel.transpose(0, 2, 1, 3).reshape(m * k, n * k)

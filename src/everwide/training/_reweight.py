@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from .._checks import InputError
+
 Field = Callable[[Any], Any]
 
 
@@ -71,4 +73,4 @@ def divergence(velocity: Field, omega: Any) -> jax.Array:
 def _same_form(omega: Any, along: Any) -> None:
     shapes = lambda tree: jax.tree.map(jnp.shape, tree)
     if jax.tree.structure(omega) != jax.tree.structure(along) or shapes(omega) != shapes(along):
-        raise ValueError(f"velocity(omega) has the form {shapes(along)}, expected that of omega: {shapes(omega)}.")
+        raise InputError(f"velocity(omega) has the form {shapes(along)}, expected that of omega: {shapes(omega)}.")

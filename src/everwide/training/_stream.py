@@ -1,6 +1,5 @@
 """Pure steps of functions that grow by rows."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,34 +10,22 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from .._checks import InputError
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction
 from ..kernels import Infinite
 from ..spectral import KernelError
-from ._element import Element, unvalued
+from ._element import map_elements, unvalued
 from ._kernels import FunctionKernel
 from ._losses import AbstractLoss
-from ._optimizers import SGD, AbstractOptimizer, AdamStar, Gradient
+from ._optimizers import AbstractOptimizer, norm_of_gradient, stepped
 
 _ALL_AT_ONCE = 1 << 20
-
-
-def memory_length(optimizer: AbstractOptimizer, dtype: np.dtype) -> int:
-    """Steps after which an optimizer's memory of a row is below rounding."""
-    if not isinstance(optimizer, SGD | AdamStar):
-        raise TypeError(f"optimizer={optimizer!r}: expected everwide.training.SGD(...) or AdamStar(...).")
-    if optimizer.l2:
-        raise ValueError(
-            f"{type(optimizer).__name__}(l2={optimizer.l2}) moves all rows at every step, which a stream cannot "
-            "afford. Use weight_decay, or everwide.training.train."
-        )
-    kept = optimizer.momentum if isinstance(optimizer, SGD) else optimizer.b1
-    return math.ceil(math.log(np.finfo(dtype).eps) / math.log(kept)) if kept else 0
 
 
 def plain_kernel(kernel: Any, which: str) -> tuple[Callable[[Any, Any], Any], tuple[int, ...] | None, int]:
     """A function of two arrays of rows, the shape of a row where it is known, and the rows of a good tile."""
     if isinstance(kernel, AbstractHostKernelFunction) or not callable(getattr(kernel, "block", kernel)):
-        raise TypeError(f"kernel={kernel!r}: expected an everwide.Infinite, or a JAX function k(x1, x2) -> (n1, n2).")
+        raise InputError(f"kernel={kernel!r}: expected an everwide.Infinite, or a JAX function k(x1, x2) -> (n1, n2).")
     if not isinstance(kernel, AbstractKernelFunction):
         return kernel, None, _ALL_AT_ONCE
     if kernel.site_shape():
@@ -49,16 +36,6 @@ def plain_kernel(kernel: Any, which: str) -> tuple[Callable[[Any, Any], Any], tu
     tile = 1 << (kernel.examples_per_tile(8).bit_length() - 1)
     known = kernel.shape if isinstance(kernel, Infinite) else None
     return FunctionKernel.of(kernel, np.zeros((1, 1)), which).fn, known, tile
-
-
-def is_element(found: Any) -> bool:
-    """Whether it is a function, given by its coefficients."""
-    return isinstance(found, Element)
-
-
-def map_elements(fn: Callable[[Element], Element], memory: Any) -> Any:
-    """Change the functions in an optimizer's memory, and leave the numbers."""
-    return jax.tree.map(lambda part: fn(part) if is_element(part) else part, memory, is_leaf=is_element)
 
 
 class Weights(NamedTuple):
@@ -94,10 +71,10 @@ class Rules(eqx.Module):
         """`f0`."""
         if self.f0 is None:
             return 0
-        found = self.f0(x)
-        if jnp.ndim(found) != 2 or len(found) != len(x):
-            raise ValueError(f"f0 has shape {jnp.shape(found)} for {len(x)} rows, expected ({len(x)}, outputs).")
-        return found
+        start = self.f0(x)
+        if jnp.ndim(start) != 2 or len(start) != len(x):
+            raise InputError(f"f0 has shape {jnp.shape(start)} for {len(x)} rows, expected ({len(x)}, outputs).")
+        return start
 
     def cross(self, a: Array, b: Array) -> Array:
         """The kernel `(a, b)`, in tiles that fit; both numbers of rows are powers of two."""
@@ -107,10 +84,10 @@ class Rules(eqx.Module):
         if len(a) * len(b) > self.tile**2:
             parts = lax.map(lambda some: self.cross(a, some), b.reshape(-1, self.tile**2 // len(a), *b.shape[1:]))
             return jnp.moveaxis(parts, 0, 1).reshape(len(a), len(b))
-        found = self.kernel(a, b)
-        if jnp.shape(found) != (len(a), len(b)):
-            raise KernelError(f"The kernel has shape {jnp.shape(found)}, expected {(len(a), len(b))}: one for a pair.")
-        return found
+        block = self.kernel(a, b)
+        if jnp.shape(block) != (len(a), len(b)):
+            raise KernelError(f"The kernel has shape {jnp.shape(block)}, expected {(len(a), len(b))}: one for a pair.")
+        return block
 
     def advance(self, weights: Weights, x: Array, move: Move, window: int) -> Weights:
         """One step: only the last `window` rows are touched, unless weights decay."""
@@ -121,25 +98,25 @@ class Rules(eqx.Module):
         # On its own: beside the other rows, equal rows would make all of them pay for the accuracy that they need.
         own = self.cross(move.x, move.x)
         begin = jnp.maximum(move.at + n - window, 0)
-        cut = lambda a: lax.dynamic_slice_in_dim(a, begin, window)
-        put = lambda a, part: lax.dynamic_update_slice_in_dim(a, part, begin, 0)
         live = (begin + jnp.arange(window, dtype=begin.dtype) >= move.live_from)[:, None]
-        recent = lambda e: e._replace(coefficients=jnp.where(live, cut(e.coefficients), 0))
-        memory = map_elements(recent, weights.memory)
-        zeros = lambda rows: jnp.zeros((rows, delta.shape[1]), delta.dtype)
-        placed = lax.dynamic_update_slice_in_dim(zeros(window), delta, move.at - begin, 0)
-        gradient = Gradient(unvalued(placed, jnp.zeros_like(weights.start)), jnp.sum(delta * (own @ delta), 0))
-        here = unvalued(cut(weights.coefficients), weights.start)
-        here, memory = self.optimizer.step(here, gradient, memory, weights.step)
-        whole = lambda old, new: new._replace(coefficients=put(old.coefficients, new.coefficients))
-        kept = jax.tree.map(
-            lambda old, new: whole(old, new) if is_element(old) else new, weights.memory, memory, is_leaf=is_element
-        )
-        return Weights(put(self._decayed(weights), here.coefficients), here.start, kept, weights.step + 1)
 
-    def _decayed(self, weights: Weights) -> Array:
-        decay = self.optimizer.weight_decay
-        if not decay:
-            return weights.coefficients
-        rate = jnp.asarray(self.optimizer.rate_at(weights.step), weights.start.dtype)
-        return weights.coefficients * (1 - rate * decay)
+        def cut(whole: Array) -> Array:
+            return lax.dynamic_slice_in_dim(whole, begin, window)
+
+        def put(whole: Array, part: Array) -> Array:
+            return lax.dynamic_update_slice_in_dim(whole, part, begin, 0)
+
+        memory = map_elements(
+            lambda e: e._replace(coefficients=jnp.where(live, cut(e.coefficients), 0)), weights.memory
+        )
+        zeros = jnp.zeros((window, delta.shape[1]), delta.dtype)
+        placed = lax.dynamic_update_slice_in_dim(zeros, delta, move.at - begin, 0)
+        gradient = unvalued(placed, jnp.zeros_like(weights.start))
+        norm = norm_of_gradient(gradient, jnp.sum(delta * (own @ delta), 0))
+        here = unvalued(cut(weights.coefficients), weights.start, 1.0)
+        here, memory = stepped(self.optimizer, here, gradient, memory, norm)
+        kept = map_elements(
+            lambda old, new: new._replace(coefficients=put(old.coefficients, new.coefficients)), weights.memory, memory
+        )
+        decayed = weights.coefficients * here.values[:, 0]
+        return Weights(put(decayed, here.coefficients), here.start, kept, weights.step + 1)

@@ -1,8 +1,7 @@
 """Train an infinitely wide network on any loss, without weights."""
 
 import itertools
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,15 +11,55 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from .._checks import InputError, whole
 from .._compile import trusted_filter_jit
-from ._batches import chunks
-from ._data import data_of
+from .._warn import warn
+from ._data import chunks, data_of, predicted
 from ._element import Element, Start, zero_like
 from ._kernels import AbstractTrainKernel, MatrixKernel, as_kernel
 from ._losses import AbstractLoss, Loss, as_loss
-from ._optimizers import AbstractOptimizer, Gradient
-from ._trained import DivergenceWarning, History, Trained
-from ._units import warn_if_unstable
+from ._optimizers import AbstractOptimizer, as_optimizer, stepped
+from ._units import DivergenceWarning, warn_if_unstable
+
+
+class History(NamedTuple):
+    """The mean loss over all training rows after some of the steps."""
+
+    steps: tuple[int, ...]
+    loss: tuple[float, ...]
+
+
+class Trained(NamedTuple):
+    """An infinitely wide network after training: `f(x) = start * f0(x) + K(x, X) coefficients`.
+
+    - `coefficients`: `(n, k)`. `outputs`: `(n, k)`, at the training rows.
+    - `start`: `(k,)`, what decay has left of `f0`: 1 without decay.
+    - `steps`: how many were taken. `diverged`: at which step the run diverged, or `None`.
+    """
+
+    coefficients: Float[np.ndarray, "n k"]
+    outputs: Float[np.ndarray, "n k"]
+    start: Float[np.ndarray, " k"]
+    history: History
+    steps: int
+    diverged: int | None
+
+    def predict(self, k_test_train: Any, f0: Any = None) -> np.ndarray:
+        """Outputs `(m, k)` at other rows, from their kernel with the training rows and their `f0`."""
+        return predicted(self.coefficients, k_test_train, f0, self.start)
+
+    def gradient_norm(self, kernel: Any, y: Any, loss: Loss) -> Float[np.ndarray, " k"]:
+        """The norm, for each output, of the gradient of the mean loss in the read-out.
+
+        Where it vanishes, so does the gradient in the features of an infinitely wide network: training them would not
+        go on from here.
+        """
+        matrix = np.asarray(kernel, np.float64)
+        targets, _ = as_loss(loss).targets(y, self.outputs.shape[1])
+        with jax.enable_x64(True):
+            at = jnp.asarray(self.outputs, jnp.float64)
+            slope = np.asarray(jax.vmap(jax.grad(as_loss(loss)))(at, jnp.asarray(targets))) / len(targets)
+        return np.sqrt(np.maximum(np.sum(slope * (matrix @ slope), 0), 0))
 
 
 class Run(eqx.Module):
@@ -34,27 +73,35 @@ class Run(eqx.Module):
 
     def step(self, state: "State", batch: Int[Array, " batch"] | None) -> "State":
         """One step; the first one whose outcome is not finite is remembered."""
-        gradient = self._gradient(state.here, batch)
-        here, memory = self.optimizer.step(state.here, gradient, state.memory, state.step)
+        gradient, squared_norm = self._gradient(state.here, batch)
+        here, memory = stepped(self.optimizer, state.here, gradient, state.memory, squared_norm)
         step = state.step + 1
         fine = jnp.isfinite(jnp.sum(here.values)) | (state.diverged > 0)
         return State(here, memory, step, jnp.where(fine, state.diverged, step))
 
-    def _gradient(self, here: Element, batch: Array | None) -> Gradient:
+    def _gradient(self, here: Element, batch: Array | None) -> tuple[Element, Callable[[Element], Array]]:
         at = slice(None) if batch is None else batch
         outputs = here.values[:, at].T + here.start * self.start.values[at]
         delta = jax.vmap(jax.grad(self.loss))(outputs, self.y[at])
         delta = delta / len(delta)
         none = jnp.zeros_like(here.start)
         if batch is None:
-            element = Element(delta, self.kernel.whole(delta.T), none)
+            gradient = Element(delta, self.kernel.whole(delta.T), none)
         else:
             sparse = jnp.zeros_like(here.coefficients).at[batch].add(delta)
-            element = Element(sparse, self.kernel.product(batch, delta.T), none)
-        if self.optimizer.l2:
-            element = element.plus(here, self.optimizer.l2)
-            return Gradient(element, self.start.squared_norm(element))
-        return Gradient(element, jnp.sum(delta.T * element.values[:, at], 1))  # other rows add nothing
+            gradient = Element(sparse, self.kernel.product(batch, delta.T), none)
+
+        def squared_norm(element: Element) -> Array:
+            if isinstance(self.kernel, MatrixKernel) and self.kernel.matrix.ndim == 4:
+                raise InputError(
+                    "AdamStar has a second moment for each output, and this kernel (n, n, k, k) mixes them. Use SGD, "
+                    'or a kernel that is the same for all outputs: empirical_ntk(..., outputs="trace").'
+                )
+            if element is gradient:
+                return jnp.sum(delta.T * gradient.values[:, at], 1)  # other rows add nothing
+            return self.start.squared_norm(element)
+
+        return gradient, squared_norm
 
     def mean_loss(self, here: Element) -> Float[Array, ""]:
         """Over all training rows."""
@@ -75,7 +122,7 @@ def train(
     y: Any,
     *,
     loss: Loss,
-    optimizer: AbstractOptimizer,
+    optimizer: Any,
     batches: Any = None,
     f0: Any = None,
     steps: int | None = None,
@@ -108,11 +155,11 @@ def train(
     >>> found.coefficients.shape, found.history.steps
     ((20, 2), (0, 25, 50))
     """
-    found = as_kernel(kernel)
-    with jax.enable_x64(found.dtype == np.float64):
-        run = _prepared(found, y, as_loss(loss), optimizer, f0, outputs, f0_power)
+    rows = as_kernel(kernel)
+    with jax.enable_x64(rows.dtype == np.float64):
+        run = _prepared(rows, y, as_loss(loss), as_optimizer(optimizer), f0, outputs, f0_power)
         if batches is None:
-            warn_if_unstable(run.kernel, run.loss, optimizer)
+            warn_if_unstable(run.kernel, run.loss, run.optimizer)
         return _run(run, batches, steps, record)
 
 
@@ -125,43 +172,27 @@ def _prepared(
     outputs: int | None,
     f0_power: Any,
 ) -> Run:
-    if not isinstance(optimizer, AbstractOptimizer):
-        raise TypeError(f"optimizer={optimizer!r}: expected everwide.training.SGD(...) or AdamStar(...).")
     dtype = kernel.dtype
-    if optimizer.needs_norm and isinstance(kernel, MatrixKernel) and kernel.matrix.ndim == 4:
-        raise ValueError(
-            f"{type(optimizer).__name__} has a second moment for each output, and this kernel (n, n, k, k) mixes them. "
-            'Use SGD, or a kernel that is the same for all outputs: empirical_ntk(..., outputs="trace").'
-        )
     data = data_of(loss, y, f0, outputs, kernel.rows, dtype)
-    asked = f0 is not None and bool(optimizer.needs_norm and optimizer.l2)
-    start = Start(jnp.asarray(data.f0), jnp.asarray(_power(f0_power, data.f0.shape[1], asked=asked), dtype))
-    if not callable(optimizer.rate):  # an array, so that another rate needs no other code
-        optimizer = eqx.tree_at(lambda o: o.rate, optimizer, jnp.asarray(optimizer.rate, dtype))
+    power = 0.0 if f0 is None else f0_power
+    powers = None if power is None else jnp.broadcast_to(jnp.asarray(power, dtype), data.f0.shape[1:])
+    # A rate is an array, so that another one needs no other code.
+    optimizer = jax.tree.map(lambda a: jnp.asarray(a, dtype) if isinstance(a, int | float) else a, optimizer)
     on_device = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, kernel)
-    return Run(on_device, jnp.asarray(data.y), start, loss, optimizer)
-
-
-def _power(power: Any, k: int, *, asked: bool) -> np.ndarray:
-    if power is None and asked:
-        raise ValueError(
-            "AdamStar(l2=...) with an f0 needs f0_power, (k,): the squared norm of f0 for each output (with features "
-            "G and f0 = G m, the sum of m^2). Use weight_decay instead where it is not known."
-        )
-    return np.broadcast_to(np.asarray(0.0 if power is None else power, np.float64), (k,))
+    return Run(on_device, jnp.asarray(data.y), Start(jnp.asarray(data.f0), powers), loss, optimizer)
 
 
 def _run(run: Run, batches: Any, steps: int | None, record: int | Sequence[int] | None) -> Trained:
     if batches is None and steps is None:
-        raise ValueError("train(batches=None) needs steps=: how often to look at all rows.")
-    if steps is not None and (steps < 0 or int(steps) != steps):
-        raise ValueError(f"steps={steps}: expected a whole number, at least 0.")
+        raise InputError("train(batches=None) needs steps=: how often to look at all rows.")
+    if steps is not None:
+        whole(steps, "steps", 0)
     if isinstance(record, int) and record < 1:
-        raise ValueError(f"record={record}: expected at least 1 step from one look to the next, or a list of steps.")
+        raise InputError(f"record={record}: expected at least 1 step from one look to the next, or a list of steps.")
     zero = zero_like(run.start)
     here = zero._replace(start=jnp.ones_like(zero.start))
     none = jnp.asarray(0, jnp.int32)
-    state = State(here, run.optimizer.init(zero), none, none)
+    state = State(here, run.optimizer.transform().init(zero), none, none)
     kept = [(0, float(_loss(run, here)))]
     taken = 0
     pieces = [None] if batches is None else chunks(batches, steps, run.kernel.rows)
@@ -224,10 +255,9 @@ def _trained(run: Run, state: State, kept: list[tuple[int, float]], diverged: in
 
 def _diverged(run: Run, state: State, kept: list[tuple[int, float]]) -> Trained:
     step = int(state.step) + 1
-    warnings.warn(
+    warn(
         f"Training diverged at step {step}: outputs are no longer finite. The result is that of step {step - 1}. "
         "Lower the rate (everwide.training.max_learning_rate names the limit for gradient descent).",
         DivergenceWarning,
-        stacklevel=5,
     )
     return _trained(run, state, kept, diverged=step)

@@ -1,7 +1,6 @@
 """Rates, steps and times: how they convert, and how large a rate may be."""
 
 import dataclasses
-import warnings
 from typing import Any, TypeVar
 
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._checks import InputError, share, whole
+from .._warn import warn
 from ..spectral import KernelError, Spectrum
 from ._kernels import AbstractTrainKernel, MatrixKernel, as_kernel
 from ._losses import AbstractLoss, Loss, Mse, as_loss
@@ -17,11 +17,11 @@ from ._optimizers import SGD, AbstractOptimizer, AdamStar
 Finite = TypeVar("Finite", SGD, AdamStar)
 
 
-class StabilityWarning(UserWarning):
-    """A learning rate above the largest stable one.
+class DivergenceWarning(RuntimeWarning):
+    """A run has diverged, and its result is that of the last finite step; or its rate is so large that it will.
 
     >>> import everwide.training as tr
-    >>> issubclass(tr.StabilityWarning, UserWarning)
+    >>> issubclass(tr.DivergenceWarning, RuntimeWarning)
     True
     """
 
@@ -49,8 +49,7 @@ def max_learning_rate(kernel: Any, loss: Loss = Mse(), momentum: float = 0.0) ->
     matrix, law, kept = as_kernel(kernel), as_loss(loss), share(momentum, "momentum")
     if not np.isfinite(law.curvature):
         raise InputError(
-            f"{type(law).__name__} has no largest second derivative, so there is no rate that is stable everywhere. "
-            "Pass the largest one that you expect: Custom(loss, curvature=...)."
+            f"{type(law).__name__} has no largest second derivative, so there is no rate that is stable everywhere."
         )
     largest = largest_eigenvalue(matrix)
     if largest <= 0:
@@ -72,20 +71,21 @@ def largest_eigenvalue(kernel: AbstractTrainKernel) -> float:
 
 def warn_if_unstable(kernel: AbstractTrainKernel, loss: AbstractLoss, optimizer: AbstractOptimizer) -> None:
     """Warn of a rate at which the squared loss diverges for sure."""
-    if not isinstance(optimizer, SGD) or optimizer.nesterov or callable(optimizer.rate) or not isinstance(loss, Mse):
+    constant = optimizer.heavy_ball()
+    if constant is None or not isinstance(loss, Mse):
         return
-    limit = max_learning_rate(kernel, loss, optimizer.momentum)
-    if optimizer.rate > limit * (1 + 1e-6):
-        warn_of_rate(optimizer.rate, limit)
+    rate, momentum = constant
+    limit = max_learning_rate(kernel, loss, momentum)
+    if rate > limit * (1 + 1e-6):
+        warn_of_rate(float(rate), limit)
 
 
 def warn_of_rate(rate: float, limit: float) -> None:
     """Name the rate and the limit."""
-    warnings.warn(
+    warn(
         f"The learning rate {rate:.6g} is above the largest stable one, {limit:.6g}: training diverges. "
         "See everwide.training.max_learning_rate.",
-        StabilityWarning,
-        stacklevel=4,
+        DivergenceWarning,
     )
 
 
