@@ -56,6 +56,10 @@ def test_momentum_flow_solves_its_equation(rate, momentum):
     np.testing.assert_allclose(found, solved.y[:8].T, rtol=1e-9, atol=1e-12)
 
 
+def test_what_the_kernel_does_not_see_at_any_rate():
+    np.testing.assert_allclose(sp.gradient_descent(1.0, 3)(np.array([0.0, 0.5, 1.0]), 1), [3.0, 1.75, 1.0])
+
+
 def test_the_end_of_training():
     values = np.array([0.5, 2.0])
     for filter in (sp.gradient_flow(np.inf), sp.momentum(0.1, 0.9, time=np.inf), sp.ridge()):

@@ -1,5 +1,6 @@
 """Closed forms on the squared loss: against steps, an ODE solver, and the definitions."""
 
+import jax
 import numpy as np
 import pytest
 import scipy.integrate
@@ -193,3 +194,30 @@ def test_units():
     np.testing.assert_allclose(FIT.train(sp.gradient_descent(1e-4, 30_000)), exact, atol=1e-3)
     # In all but the first moments: time = rate * steps / (1 - momentum).
     np.testing.assert_allclose(FIT.train(sp.momentum(1e-5, 0.9, 30_000)), exact, atol=1e-3)
+
+
+@pytest.mark.parametrize("width", [3, 40])
+def test_primal_is_dual(width):
+    g, other = RNG.normal(size=(12, width)), RNG.normal(size=(5, width))
+    primal, dual = tr.Regression(tr.FeatureKernel(g), Y, f0=F0), tr.Regression(g @ g.T, Y, f0=F0)
+    steps = sp.gradient_descent(tr.max_learning_rate(g @ g.T) / 2, [0, 1, 30])
+    for filter in (sp.ridge(0.3), sp.gradient_flow([0.1, 5.0]), steps, sp.momentum(0.01, 0.5, 40)):
+        np.testing.assert_allclose(primal.train(filter), dual.train(filter), rtol=1e-12, atol=1e-12)
+        found, expected = (fit.predict(other @ g.T, filter) for fit in (primal, dual))
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+    weights = np.linalg.solve(g.T @ g + 0.3 * np.eye(width), g.T @ (Y - F0))
+    np.testing.assert_allclose(primal.train(sp.ridge(0.3)), F0 + g @ weights, rtol=1e-11, atol=1e-12)
+    rest = (Y - F0) - g @ np.linalg.lstsq(g, Y - F0)[0]
+    assert primal.unlearnable == pytest.approx(np.sum(rest**2) / np.sum((Y - F0) ** 2), abs=1e-12)
+    assert dual.unlearnable == pytest.approx(primal.unlearnable, abs=1e-12)
+
+
+def test_finite_networks_are_off_by_one_over_their_width():
+    """Two steps on one row with rate `a`: `-a^2 Var(g^2) / width`, of ReLU features `E[g^4] - E[g^2]^2 = 5/4`."""
+    relu = lambda key, width: np.maximum(np.asarray(jax.random.normal(key, (1, width))), 0)
+    steps, key = sp.gradient_descent(1.0, [0, 1, 2]), jax.random.key(0)
+    for width in (4, 16):
+        found = tr.finite_bias_estimate(relu, [[0.5]], [1.0], steps, width=width, key=key, draws=2000)
+        assert found.bias[0] == 0  # before training there is none, and after one step the kernel is read linearly
+        assert abs(found.bias[1]) < 4 * found.error[1]
+        assert abs(found.bias[2] + 1.25 / width) < 4 * found.error[2] < 0.3 / width

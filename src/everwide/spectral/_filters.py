@@ -50,9 +50,10 @@ class GradientDescent(AbstractFilter):
     def __call__(self, values: Float[np.ndarray, " n"], n: int | None = None) -> Float[np.ndarray, "*times n"]:
         rate, steps = self.rate / (n or len(values)), self.steps[..., None]
         slow = rate * values < 0.5  # there 1 - (1 - rate lam)^steps would cancel
-        exponent = lambda lam: _product(steps, np.log1p(-rate * np.where(slow, lam, 0)))
-        gentle = learned(values, exponent, rate * steps)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            gentle = learned(
+                values, lambda lam: _product(steps, np.log1p(-rate * np.where(slow, lam, 0))), rate * steps
+            )
             fast = (1 - (1 - rate * np.where(slow, 1, values)) ** steps) / np.where(slow, 1, values)
         return np.where(slow, gentle, fast)
 
@@ -61,8 +62,8 @@ def learned(values: Float[np.ndarray, " n"], exponent: Any, at_zero: Any) -> Flo
     """`(1 - e^exponent(lam)) / lam`, and its limit where `lam` vanishes."""
     zero = values < np.finfo(np.float64).tiny
     lam = np.where(zero, 1.0, values)
-    found = -np.expm1(exponent(lam)) / lam
-    return np.where(zero, np.broadcast_to(at_zero, found.shape), found)
+    share = -np.expm1(exponent(lam)) / lam
+    return np.where(zero, np.broadcast_to(at_zero, share.shape), share)
 
 
 def _product(time: np.ndarray, rate: np.ndarray) -> np.ndarray:

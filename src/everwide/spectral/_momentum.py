@@ -21,8 +21,8 @@ class Momentum(AbstractFilter):
         step = np.zeros((len(values), 3, 3))
         step[:, 0, 0], step[:, 0, 1], step[:, 0, 2] = 1 + self.momentum - rate * values, -self.momentum, rate
         step[:, 1, 0] = step[:, 2, 2] = 1
-        found = [powers[..., 0, 2] for powers in _powers(step, self.steps.ravel())]
-        return np.reshape(found, (*self.steps.shape, len(values)))
+        reached = [powers[..., 0, 2] for powers in _powers(step, self.steps.ravel())]
+        return np.reshape(reached, (*self.steps.shape, len(values)))
 
 
 class MomentumFlow(AbstractFilter):
@@ -43,13 +43,13 @@ class MomentumFlow(AbstractFilter):
 
 def _powers(matrix: np.ndarray, exponents: np.ndarray) -> list[np.ndarray]:
     """The matrices to each power, by squaring."""
-    found = [np.broadcast_to(np.eye(matrix.shape[-1]), matrix.shape) for _ in exponents]
+    powers = [np.broadcast_to(np.eye(matrix.shape[-1]), matrix.shape) for _ in exponents]
     remaining = exponents.astype(np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
         while (remaining > 0).any():
-            found = [f @ matrix if odd else f for f, odd in zip(found, remaining % 2, strict=True)]
+            powers = [p @ matrix if odd else p for p, odd in zip(powers, remaining % 2, strict=True)]
             matrix, remaining = matrix @ matrix, remaining // 2
-    return found
+    return powers
 
 
 def _oscillated(lam: np.ndarray, friction: float, time: np.ndarray) -> np.ndarray:
@@ -61,8 +61,7 @@ def _oscillated(lam: np.ndarray, friction: float, time: np.ndarray) -> np.ndarra
     apart = (_decayed(_first_root(c, d, square)) - _decayed(c + d)) / np.where(far, 2 * d, 1)
     sinhc = np.where(np.abs(d) < 1e-4, 1 + d**2 / 6, np.sinh(np.where(far, 0, d)) / np.where(np.abs(d) < 1e-4, 1, d))
     close = (1 - np.exp(-c) * (np.cosh(np.where(far, 0, d)) + c * sinhc)) / np.where(small | far, 1, square)
-    found = np.where(far, np.real(apart), np.where(small, _series(c, square), np.real(close)))
-    return time**2 * found
+    return time**2 * np.where(far, np.real(apart), np.where(small, _series(c, square), np.real(close)))
 
 
 def _first_root(c: np.ndarray, d: np.ndarray, square: np.ndarray) -> np.ndarray:
@@ -80,9 +79,9 @@ def _decayed(x: np.ndarray) -> np.ndarray:
 def _series(c: np.ndarray, square: np.ndarray) -> np.ndarray:
     """`sum_k (-1)^(k+1) h_k / (k + 1)!`, where `h_k` is the divided difference of `x^k` at both roots."""
     before, h, factor = np.zeros_like(c), np.ones_like(c), 0.5
-    found = np.zeros_like(c)
+    total = np.zeros_like(c)
     for k in range(1, _SERIES):
-        found = found + factor * h
+        total = total + factor * h
         before, h = h, 2 * c * h - square * before
         factor = -factor / (k + 2)
-    return found
+    return total

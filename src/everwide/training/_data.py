@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._checks import InputError, whole
-from ._losses import AbstractLoss
+from .._losses import AbstractLoss
 
 _TOGETHER = 4096  # steps of an iterator that are compiled and run together
 

@@ -12,11 +12,11 @@ from jaxtyping import Array, Float
 
 from .._checks import InputError
 from .._engine import as_rows
+from .._losses import real_targets
 from ..kernel import Inputs
 from ..kernels import Infinite
 from ..layers import AbstractLayer
 from ..spectral import Factor
-from ._losses import real_targets
 
 
 def log_marginal_likelihood(

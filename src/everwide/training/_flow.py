@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import InputError
+from .._losses import AbstractLoss, Loss, as_loss
 from ._data import data_of, predicted
 from ._kernels import AbstractTrainKernel, as_kernel
-from ._losses import AbstractLoss, Loss, as_loss
 
 
 class Flow(NamedTuple):

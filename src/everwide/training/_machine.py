@@ -18,11 +18,11 @@ from jaxtyping import Array
 from .._checks import InputError, whole
 from .._compile import trusted_filter_jit, trusted_jit
 from .._engine import as_rows
+from .._losses import Loss, as_loss
 from .._warn import warn
 from ..kernel import AbstractKernelFunction
 from ._compression import pivots, projected, relative_error, rounding
 from ._element import map_elements, unvalued
-from ._losses import Loss, as_loss
 from ._optimizers import as_optimizer
 from ._stream import Move, Rules, Weights, plain_kernel
 from ._units import DivergenceWarning

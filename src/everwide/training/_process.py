@@ -11,10 +11,10 @@ from jaxtyping import Float
 
 from .._checks import InputError
 from .._kernel_matrix import checked_kernel
+from .._losses import real_targets
 from ..spectral import AbstractFilter, Factor, Spectrum
 from ..spectral import ridge as checked_ridge
 from ._data import cross_kernel, same_rows
-from ._losses import real_targets
 
 
 class Gaussian(eqx.Module):

@@ -1,17 +1,21 @@
 """Training on the squared loss, in closed form."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from .._checks import InputError
+from .._checks import InputError, whole
+from .._losses import Mse, real_targets
 from ..spectral import AbstractFilter, Spectrum
 from ..spectral._filters import GradientDescent
 from ..spectral._momentum import Momentum
 from ._data import cross_kernel, data_of, first_outputs
-from ._losses import Mse
+from ._kernels import FeatureKernel
 from ._units import warn_of_rate
 
 
@@ -21,7 +25,8 @@ class Regression(eqx.Module):
     `filter` is one of `everwide.spectral`: `gradient_flow(time)`, `gradient_descent(rate, steps)`,
     `momentum(rate, momentum, steps)` or `ridge(ridge)`; with several times, results have a leading axis for them.
 
-    - `kernel`: `(n, n)`; or `(n, n, k, k)` of an empirical kernel whose outputs share parameters.
+    - `kernel`: `(n, n)`; `(n, n, k, k)` of an empirical kernel whose outputs share parameters; or a `FeatureKernel`,
+      whose features are decomposed themselves (primal): less work where there are fewer of them than rows.
     - `y`: `(n,)` or `(n, k)`. `f0`: outputs before training.
 
     What lies in directions that the kernel does not see stays at `f0`: `unlearnable` is its share.
@@ -46,18 +51,22 @@ class Regression(eqx.Module):
     mixed: bool = eqx.field(static=True)
 
     def __init__(self, kernel: Any, y: Any, *, f0: Any = None):
-        matrix = np.atleast_1d(np.asarray(kernel))
+        primal = isinstance(kernel, FeatureKernel)
+        matrix = np.atleast_1d(np.asarray(kernel.features if primal else kernel))
         data = data_of(Mse(), y, f0, None, len(matrix), np.dtype(np.float64))
         self.f0, self.residual = data.f0, data.y - data.f0
         self.mixed = matrix.ndim == 4
-        self.spectrum = Spectrum.of(_flat(matrix, self.residual.shape[1]) if self.mixed else matrix)
+        given = _flat(matrix, self.residual.shape[1]) if self.mixed else matrix
+        self.spectrum = Spectrum.of_features(given) if primal else Spectrum.of(given)
         self.modes = self.spectrum.modes(self.residual.reshape(-1, 1) if self.mixed else self.residual)
 
     @property
     def unlearnable(self) -> float:
         """The share of the residual (of its squared norm) that no training will remove: 0 for a regular kernel."""
-        total = float(np.sum(self.modes**2))
+        total, seen = float(np.sum(self.residual**2)), float(np.sum(self.modes**2))
         hidden = float(np.sum(self.modes[~self.spectrum.learnable] ** 2))
+        if len(self.modes) < self.residual.size // self.modes.shape[1]:  # of features: fewer modes than rows
+            hidden += max(total - seen, 0.0)
         return hidden / total if total else 0.0
 
     def coefficients(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n k"]:
@@ -102,9 +111,69 @@ class Regression(eqx.Module):
         return found
 
 
+def _learned(
+    spectrum: Spectrum, y: Float[np.ndarray, "n k"], filter: AbstractFilter
+) -> Float[np.ndarray, "*times n k"]:
+    """Outputs at the training rows, from 0."""
+    return spectrum.rows((spectrum.response(filter) * np.maximum(spectrum.values, 0))[..., None] * spectrum.modes(y))
+
+
 def _flat(kernel: np.ndarray, k: int) -> np.ndarray:
     """`(m, n, k, k)` as a matrix whose rows are outputs within examples."""
     m, n = kernel.shape[:2]
     if kernel.shape[2:] != (k, k):
         raise InputError(f"The kernel has shape {kernel.shape}, expected (n, n, {k}, {k}): y has {k} outputs.")
     return kernel.transpose(0, 2, 1, 3).reshape(m * k, n * k)
+
+
+class FiniteBias(NamedTuple):
+    """Mean over draws of what finite networks predict less the infinite one, and the standard error of that mean."""
+
+    bias: Float[np.ndarray, "*times n k"]
+    error: Float[np.ndarray, "*times n k"]
+
+
+def finite_bias_estimate(
+    features: Callable[[jax.Array, int], Any],
+    kernel: Any,
+    y: Any,
+    filter: AbstractFilter,
+    *,
+    width: int,
+    key: jax.Array,
+    draws: int = 100,
+) -> FiniteBias:
+    """How far trained networks with `width` random features are, on average, from the infinitely wide one.
+
+    A network with a linear read-out is an average over its features, and in the limit an expectation of them. Before
+    training, and for any fixed read-out, the mean over draws of finite networks is the infinite one; after training it
+    is off by `O(1 / width)`, because their kernels move around the limit and what is learned is curved in the kernel.
+
+    Args:
+        features: of a key and a width, the features `(n, width)` of the training rows, for `f = g . M / sqrt(width)`.
+        kernel: `(n, n)`, the mean of `g g^T` over the features.
+        y: targets.
+        filter: how they are trained, as in `Regression`.
+        width: the number of features.
+        key: a JAX key.
+        draws: how many networks.
+
+    Returns:
+        `bias` at the training rows, as `Regression.train` has them, and its standard `error`.
+
+    >>> import everwide.training as tr, jax, numpy as np
+    >>> from everwide.spectral import gradient_descent
+    >>> draw = lambda key, width: jax.random.normal(key, (1, width))
+    >>> steps = gradient_descent(0.5, 2)  # on one row they leave 1/4 K^2 of K: 2 / 64 of it, in the mean
+    >>> found = tr.finite_bias_estimate(draw, np.eye(1), [1.0], steps, width=16, key=jax.random.key(0), draws=400)
+    >>> bool(abs(found.bias + 0.25 * 2 / 16) < 4 * found.error)
+    True
+
+    Sernau, "Infinite width models that work" (2024), section 2.2, where it is exact: for fixed read-outs only.
+    """
+    targets = real_targets(y)[0].astype(np.float64)
+    limit, scale = _learned(Spectrum.of(kernel), targets, filter), whole(width, "width") ** -0.5
+    keys = jr.split(key, whole(draws, "draws", 2))
+    drawn = (Spectrum.of_features(scale * np.asarray(features(one, width))) for one in keys)
+    gaps = [_learned(spectrum, targets, filter) - limit for spectrum in drawn]
+    return FiniteBias(np.mean(gaps, 0), np.std(gaps, 0, ddof=1) / draws**0.5)

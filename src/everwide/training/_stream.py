@@ -11,12 +11,12 @@ from jax import lax
 from jaxtyping import Array
 
 from .._checks import InputError
+from .._losses import AbstractLoss
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction
 from ..kernels import Infinite
 from ..spectral import KernelError
 from ._element import map_elements, unvalued
 from ._kernels import FunctionKernel
-from ._losses import AbstractLoss
 from ._optimizers import AbstractOptimizer, norm_of_gradient, stepped
 
 _ALL_AT_ONCE = 1 << 20

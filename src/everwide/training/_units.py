@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._checks import InputError, share, whole
+from .._losses import AbstractLoss, Loss, Mse, as_loss
 from .._warn import warn
 from ..spectral import KernelError, Spectrum
 from ._kernels import AbstractTrainKernel, MatrixKernel, as_kernel
-from ._losses import AbstractLoss, Loss, Mse, as_loss
 from ._optimizers import SGD, AbstractOptimizer, AdamStar
 
 Finite = TypeVar("Finite", SGD, AdamStar)

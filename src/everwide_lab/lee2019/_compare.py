@@ -16,7 +16,6 @@ from everwide import ntk
 from everwide.empirical import ntk_block
 from everwide.layers import AbstractLayer
 from everwide.linearization import movement
-from everwide.training import AbstractLoss
 
 from .._training import Params, State, begin, compiled, descend
 from ._regimes import AbstractRegime, Digits, Outputs, Task
@@ -69,7 +68,7 @@ class Course(eqx.Module):
     x: Float[Array, "n channels"]
     y: Array
     x_test: Float[Array, "m channels"]
-    loss: AbstractLoss
+    loss: Callable[[Any, Any], Any]
     rate: Float[Array, ""]
     momentum: Float[Array, ""]
     width: int = eqx.field(static=True)

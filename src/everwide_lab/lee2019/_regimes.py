@@ -1,7 +1,8 @@
 """Digits to learn, ways to train, and what a fixed kernel predicts for each, from the same outputs at the start."""
 
 import abc
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -10,7 +11,7 @@ from jaxtyping import Float, Int
 
 from everwide import InputError
 from everwide.spectral import momentum
-from everwide.training import SGD, AbstractLoss, Mse, Regression, SoftmaxCrossEntropy, max_learning_rate, train
+from everwide.training import SGD, Mse, Regression, SoftmaxCrossEntropy, max_learning_rate, train
 
 MOMENTUM = 0.9
 _KINDS = (3, 8)
@@ -58,7 +59,7 @@ class Task(eqx.Module):
 class AbstractRegime(eqx.Module):
     """A loss, averaged over the rows, and an optimizer."""
 
-    loss: eqx.AbstractClassVar[AbstractLoss]
+    loss: eqx.AbstractClassVar[Callable[[Any, Any], Any]]
     momentum: eqx.AbstractClassVar[float]
 
     @abc.abstractmethod
@@ -81,7 +82,7 @@ class AbstractRegime(eqx.Module):
 class SquaredLossWithMomentum(AbstractRegime):
     """Closed form: a filter of the spectrum. In time it goes as fast as gradient descent at half its largest rate."""
 
-    loss: ClassVar[AbstractLoss] = Mse()
+    loss: ClassVar[Callable[[Any, Any], Any]] = Mse()
     momentum: ClassVar[float] = MOMENTUM
 
     def rate(self, kernel: np.ndarray) -> float:
@@ -101,7 +102,7 @@ class SquaredLossWithMomentum(AbstractRegime):
 class CrossEntropy(AbstractRegime):
     """No closed form: gradient descent on the coefficients of the kernel, step by step."""
 
-    loss: ClassVar[AbstractLoss] = SoftmaxCrossEntropy()
+    loss: ClassVar[Callable[[Any, Any], Any]] = SoftmaxCrossEntropy()
     momentum: ClassVar[float] = 0.0
 
     def rate(self, kernel: np.ndarray) -> float:

@@ -9,8 +9,8 @@ from jaxtyping import Float
 
 from ..._checks import positive, probability
 from ..._kernel_matrix import eigenvalue_noise
+from ..._losses import real_targets
 from ...spectral import lanczos
-from ...training._losses import real_targets
 from .._kernel_of import kernel_matrix, learnable_kernel
 
 _FIRST_LENGTH = 32  # Lanczos steps, doubled until times stand still

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..._checks import positive
 from ..._kernel_matrix import eigenvalue_noise
+from ..._losses import Loss, as_loss
 from ...spectral import Spectrum
 from ...training import Mse, max_learning_rate
-from ...training._losses import Loss, as_loss
 from .._kernel_of import kernel_matrix, learnable_kernel
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import InputError
+from ._checks import InputError
 
 
 class AbstractLoss(eqx.Module):
