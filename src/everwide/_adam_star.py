@@ -45,8 +45,8 @@ def scale_by_adam_star(
         return AdamStarState(jnp.zeros((), jnp.int32), jax.tree.map(jnp.zeros_like, params), begin(params))
 
     def inverse(second: jax.Array, count: jax.Array) -> jax.Array:
-        left = lambda decay: 1 - jnp.asarray(decay, second.dtype) ** count.astype(second.dtype)
-        size = left(b1) * (jnp.sqrt(jnp.maximum(second / left(b2), 0)) + eps)
+        left1, left2 = (1 - jnp.asarray(b, second.dtype) ** count.astype(second.dtype) for b in (b1, b2))
+        size = left1 * (jnp.sqrt(jnp.maximum(second / left2, 0)) + eps)
         # What had no gradient so far stays where it is.
         return jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 0)
 

@@ -79,11 +79,11 @@ class Poisson(AbstractLoss):
         return jnp.sum(jnp.exp(outputs) - target * outputs)
 
     def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
-        found, k = real_targets(y, outputs)
-        if (found < 0).any():
-            row = int(np.argwhere((found < 0).any(-1))[0, 0])
-            raise InputError(f"Row {row} has the target {found[row].min():g}: counts are not negative.")
-        return found, k
+        targets, k = real_targets(y, outputs)
+        if (targets < 0).any():
+            row = int(np.argwhere((targets < 0).any(-1))[0, 0])
+            raise InputError(f"Row {row} has the target {targets[row].min():g}: counts are not negative.")
+        return targets, k
 
 
 class SoftmaxCrossEntropy(AbstractLoss):
@@ -101,10 +101,9 @@ class SoftmaxCrossEntropy(AbstractLoss):
         return -jnp.sum(target * logs) if jnp.ndim(target) else -logs[target]
 
     def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
-        found = np.asarray(y)
-        if found.ndim == 2 and found.shape[1] > 1:
-            return _probabilities(found, outputs)
-        labels = class_labels(found, outputs)
+        if np.ndim(y) == 2 and np.shape(y)[1] > 1:
+            return _probabilities(np.asarray(y), outputs)
+        labels = class_labels(y, outputs)
         return labels, int(labels.max()) + 1 if outputs is None else outputs
 
 
@@ -122,8 +121,8 @@ class BinaryCrossEntropy(AbstractLoss):
         return jnp.sum(jnp.logaddexp(outputs, 0) - target * outputs)
 
     def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
-        found, k = real_targets(y, outputs)
-        return _two_valued(found, (0, 1)), k
+        targets, k = real_targets(y, outputs)
+        return _two_valued(targets, (0, 1)), k
 
 
 class Hinge(AbstractLoss):
@@ -140,8 +139,8 @@ class Hinge(AbstractLoss):
         return jnp.sum(jnp.maximum(0, 1 - target * outputs))
 
     def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
-        found, k = real_targets(y, outputs)
-        return _two_valued(found, (-1, 1)), k
+        targets, k = real_targets(y, outputs)
+        return _two_valued(targets, (-1, 1)), k
 
 
 class Custom(AbstractLoss):
@@ -159,14 +158,14 @@ class Custom(AbstractLoss):
         self.fn, self.curvature = fn, curvature
 
     def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
-        found = self.fn(outputs, target)
-        if jnp.shape(found) != ():
-            raise InputError(f"The loss has shape {jnp.shape(found)} for one row, expected a scalar.")
-        return found
+        value = self.fn(outputs, target)
+        if jnp.shape(value) != ():
+            raise InputError(f"The loss has shape {jnp.shape(value)} for one row, expected a scalar.")
+        return value
 
     def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
-        found = _finite(np.asarray(y))
-        return found, outputs or (found.shape[1] if found.ndim > 1 else 1)
+        targets = _finite(np.asarray(y))
+        return targets, outputs or (targets.shape[1] if targets.ndim > 1 else 1)
 
 
 Loss = AbstractLoss | Callable[[Any, Any], Any]
@@ -183,55 +182,57 @@ def as_loss(loss: Loss) -> AbstractLoss:
 
 def real_targets(y: Any, outputs: int | None = None) -> tuple[np.ndarray, int]:
     """`(n, k)` finite numbers."""
-    found = _finite(np.asarray(y))
-    found = found[:, None] if found.ndim == 1 else found
-    if found.ndim != 2:
-        raise InputError(f"y has shape {found.shape}, expected (n,) or (n, outputs).")
-    if outputs is not None and found.shape[1] != outputs:
-        raise InputError(f"y has {found.shape[1]} columns, but there are {outputs} outputs.")
-    return found.astype(found.dtype if found.dtype == np.float32 else np.float64), found.shape[1]
+    targets = _finite(np.asarray(y))
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim != 2:
+        raise InputError(f"y has shape {targets.shape}, expected (n,) or (n, outputs).")
+    if outputs is not None and targets.shape[1] != outputs:
+        raise InputError(f"y has {targets.shape[1]} columns, but there are {outputs} outputs.")
+    return targets.astype(targets.dtype if targets.dtype == np.float32 else np.float64), targets.shape[1]
 
 
 def class_labels(y: Any, outputs: int | None = None) -> np.ndarray:
     """`(n,)` whole numbers from 0."""
-    found = _finite(np.asarray(y))
-    found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
-    if found.ndim != 1:
-        raise InputError(f"y has shape {found.shape}, expected labels (n,) or probabilities (n, outputs).")
-    wrong = (found < 0) | (found != np.floor(found)) | (False if outputs is None else found >= outputs)
+    labels = _finite(np.asarray(y))
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.ndim != 1:
+        raise InputError(f"y has shape {labels.shape}, expected labels (n,) or probabilities (n, outputs).")
+    wrong = (labels < 0) | (labels != np.floor(labels)) | (False if outputs is None else labels >= outputs)
     if wrong.any():
         row = int(np.argmax(wrong))
         most = "" if outputs is None else f" to {outputs - 1}: there are {outputs} outputs"
         raise InputError(
-            f"Row {row} has the label {found[row]:g}, expected a whole number from 0{most}. "
+            f"Row {row} has the label {labels[row]:g}, expected a whole number from 0{most}. "
             "Number the classes with sklearn.preprocessing.LabelEncoder, or pass outputs=."
         )
-    return found.astype(np.int32)
+    return labels.astype(np.int32)
 
 
-def _probabilities(found: np.ndarray, outputs: int | None) -> tuple[np.ndarray, int]:
-    found, k = real_targets(found, outputs)
-    wrong = (found < 0).any(1) | (np.abs(found.sum(1) - 1) > 1e-3)
+def _probabilities(targets: np.ndarray, outputs: int | None) -> tuple[np.ndarray, int]:
+    targets, k = real_targets(targets, outputs)
+    wrong = (targets < 0).any(1) | (np.abs(targets.sum(1) - 1) > 1e-3)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise InputError(f"Row {row} of y is {found[row]}, expected probabilities that sum to 1, or whole labels (n,).")
-    return found, k
+        raise InputError(
+            f"Row {row} of y is {targets[row]}, expected probabilities that sum to 1, or whole labels (n,)."
+        )
+    return targets, k
 
 
-def _two_valued(found: np.ndarray, pair: tuple[int, int]) -> np.ndarray:
-    wrong = ~np.isin(found, pair).all(1)
+def _two_valued(targets: np.ndarray, pair: tuple[int, int]) -> np.ndarray:
+    wrong = ~np.isin(targets, pair).all(1)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise InputError(f"Row {row} has the target {found[row]}, expected {pair[0]} or {pair[1]}.")
-    return found
+        raise InputError(f"Row {row} has the target {targets[row]}, expected {pair[0]} or {pair[1]}.")
+    return targets
 
 
-def _finite(found: np.ndarray) -> np.ndarray:
-    if not (np.issubdtype(found.dtype, np.number) or found.dtype == bool) or np.iscomplexobj(found):
-        raise InputError(f"y holds {found.dtype}, expected numbers. Encode categories as whole numbers first.")
-    if not found.ndim or not len(found):
-        raise InputError(f"y has shape {found.shape}, expected a target for each row.")
-    if not np.isfinite(found).all():
-        row = int(np.argwhere(~np.isfinite(found))[0, 0])
-        raise InputError(f"Row {row} of y is {found[row]}: targets must be finite. Drop such rows.")
-    return found
+def _finite(targets: np.ndarray) -> np.ndarray:
+    if not (np.issubdtype(targets.dtype, np.number) or targets.dtype == bool) or np.iscomplexobj(targets):
+        raise InputError(f"y holds {targets.dtype}, expected numbers. Encode categories as whole numbers first.")
+    if not targets.ndim or not len(targets):
+        raise InputError(f"y has shape {targets.shape}, expected a target for each row.")
+    if not np.isfinite(targets).all():
+        row = int(np.argwhere(~np.isfinite(targets))[0, 0])
+        raise InputError(f"Row {row} of y is {targets[row]}: targets must be finite. Drop such rows.")
+    return targets

@@ -69,7 +69,8 @@ def test_events_stop_the_flow():
     [
         ({"times": [1.0, 0.5]}, "ascending"),
         ({"times": -1.0}, "from 0 on"),
-        ({"times": []}, "ascending"),
+        ({"times": np.inf}, "finite numbers"),
+        ({"times": []}, "from 0 on"),
         ({"rate": 0.0}, "above 0"),
         ({"momentum": 1.0}, "below 1"),
         ({"y": [0, 1]}, "2 rows and the kernel 8"),

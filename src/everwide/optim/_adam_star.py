@@ -72,15 +72,18 @@ def axes_of(width_axes: Any, tree: Any) -> list[tuple[int, ...]]:
     return [_checked(axes, path, leaf) for axes, (path, leaf) in zip(given, places, strict=True)]
 
 
-def _is_axes(found: Any) -> bool:
-    if isinstance(found, tuple):
-        return all(isinstance(axis, int) for axis in found)
-    return found is None or isinstance(found, int)
+def _is_axes(given: Any) -> bool:
+    if isinstance(given, tuple):
+        return all(isinstance(axis, int) for axis in given)
+    return given is None or isinstance(given, int)
 
 
 def _spread(prefix: Any, tree: Any) -> list[Axes]:
     given: list[Axes] = []
-    collect = lambda axes, part: given.extend([axes] * len(jax.tree.leaves(part)))
+
+    def collect(axes: Axes, part: Any) -> None:
+        given.extend([axes] * len(jax.tree.leaves(part)))
+
     try:
         jax.tree.map(collect, prefix, tree, is_leaf=_is_axes)
     except (ValueError, TypeError) as fault:

@@ -33,15 +33,15 @@ def projected(gram: np.ndarray, chosen: np.ndarray, coefficients: np.ndarray, no
     among = gram[np.ix_(chosen, chosen)]
     wanted = gram[chosen] @ coefficients
     factor = Factor.of(among, noise)
-    found = np.zeros_like(wanted)
+    near = np.zeros_like(wanted)
     for _ in range(3):  # refined, so that the ridge which keeps the factor finite leaves no trace
-        found = found + factor.solve(wanted - among @ found)
-    return found
+        near = near + factor.solve(wanted - among @ near)
+    return near
 
 
 def relative_error(gram: np.ndarray, old: np.ndarray, chosen: np.ndarray, new: np.ndarray) -> float:
     """The norm of the difference of two functions over that of the old one."""
     apart = old.copy()
     apart[chosen] -= new
-    squared = lambda a: max(float(np.sum(a * (gram @ a))), 0.0)
-    return math.sqrt(squared(apart) / squared(old)) if squared(old) else 0.0
+    apart_squared, squared = (max(float(np.sum(a * (gram @ a))), 0.0) for a in (apart, old))
+    return math.sqrt(apart_squared / squared) if squared else 0.0

@@ -96,7 +96,7 @@ def fit_evidence(
             return -log_marginal_likelihood(built, *data, numbers[-1], which=which)
 
         fun = jax.jit(jax.value_and_grad(negative))
-        found = scipy.optimize.minimize(
+        best = scipy.optimize.minimize(
             lambda v: tuple(np.asarray(a, np.float64) for a in fun(jnp.asarray(v))),
             begin,
             jac=True,
@@ -105,11 +105,11 @@ def fit_evidence(
             options={"maxiter": steps},
         )
         before = -float(fun(jnp.asarray(begin))[0])
-    if not np.isfinite(found.fun):
+    if not np.isfinite(best.fun):
         raise InputError("The likelihood is not finite. Begin with more noise, and with moderate scales.")
-    numbers = np.exp(found.x)
+    numbers = np.exp(best.x)
     fitted = eqx.combine(jax.tree.unflatten(structure, [float(v) for v in numbers[:-1]]), rest)
-    return Evidence(fitted, float(numbers[-1]), before, -float(found.fun), str(found.message))
+    return Evidence(fitted, float(numbers[-1]), before, -float(best.fun), str(best.message))
 
 
 def _is_scale(leaf: Any) -> bool:

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import InputError
+from .._checks import finite_array, positive, share
 from .._losses import AbstractLoss, Loss, as_loss
+from ..spectral import gradient_flow
 from ._data import data_of, predicted
 from ._kernels import AbstractTrainKernel, as_kernel
 
@@ -75,10 +76,10 @@ def kernel_flow(
     >>> found.loss.round(4), round(found.stopped, 2)
     (array([0.6931, 0.2   , 0.2   ]), 5.02)
     """
-    found, law = as_kernel(kernel), as_loss(loss)
-    moments = _times(times)
+    rows, law = as_kernel(kernel), as_loss(loss)
+    moments = finite_array(np.atleast_1d(gradient_flow(times).time), "times")
     with jax.enable_x64(True):
-        wide = jax.tree.map(lambda a: np.asarray(a, np.float64) if _is_float(a) else a, found)
+        wide = jax.tree.map(lambda a: np.asarray(a, np.float64) if _is_float(a) else a, rows)
         problem = _problem(wide, y, law, f0, outputs, rate, momentum)
         return _solve(problem, moments, until, tolerance, max_steps)
 
@@ -123,13 +124,10 @@ class Problem(eqx.Module):
 
 
 def _problem(kernel, y, loss: AbstractLoss, f0, outputs, rate, momentum) -> Problem:
-    if not 0 < rate < float("inf"):
-        raise InputError(f"kernel_flow(rate={rate!r}): expected a number above 0.")
-    if momentum is not None and not 0 <= momentum < 1:
-        raise InputError(f"kernel_flow(momentum={momentum!r}): expected a number from 0 to below 1, or None.")
     data = data_of(loss, y, f0, outputs, kernel.rows, np.dtype(np.float64))
-    friction = None if momentum is None else (1 - momentum) / rate**0.5
-    return Problem(kernel, jnp.asarray(data.y), jnp.asarray(data.f0), loss, float(rate), friction)
+    rate = positive(rate, "rate")
+    friction = None if momentum is None else (1 - share(momentum, "momentum")) / rate**0.5
+    return Problem(kernel, jnp.asarray(data.y), jnp.asarray(data.f0), loss, rate, friction)
 
 
 def _solve(problem: Problem, times: np.ndarray, until: float | None, tolerance, max_steps) -> Flow:
@@ -143,11 +141,11 @@ def _solve(problem: Problem, times: np.ndarray, until: float | None, tolerance, 
             f"The solver took {max_steps} steps without reaching the time {times[-1]:g}, or failed: the problem is "
             "stiff. Ask for earlier times, loosen the tolerance, or raise max_steps; Regression has the squared loss."
         )
-    saved, stop = (np.asarray(problem.coefficients(found)) for found in solution)
-    found = saved if stopped is None else np.where((scaled <= stopped)[:, None, None], saved, stop[-1])
+    saved, stop = (np.asarray(problem.coefficients(state)) for state in solution)
+    reached = saved if stopped is None else np.where((scaled <= stopped)[:, None, None], saved, stop[-1])
     look = jax.jit(jax.vmap(lambda one: (problem.outputs(one), problem.mean_loss(one))))
-    outputs, losses = (np.asarray(v) for v in look(jnp.asarray(found)))
-    return Flow(times, found, outputs, losses, None if stopped is None else stopped / problem.unit)
+    outputs, losses = (np.asarray(v) for v in look(jnp.asarray(reached)))
+    return Flow(times, reached, outputs, losses, None if stopped is None else stopped / problem.unit)
 
 
 def _integrated(problem: Problem, times: np.ndarray, until, tolerance, max_steps) -> tuple[Any, float | None]:
@@ -157,7 +155,10 @@ def _integrated(problem: Problem, times: np.ndarray, until, tolerance, max_steps
         import optimistix
     except ImportError as fault:
         raise ImportError("kernel_flow needs diffrax: pip install 'everwide[train]'.") from fault
-    gap = lambda t, y, args, **_: problem.mean_loss(problem.coefficients(y)) - until  # diffrax names the arguments
+
+    def gap(t: Any, y: Any, args: Any, **_: Any) -> Array:  # diffrax names the arguments
+        return problem.mean_loss(problem.coefficients(y)) - until
+
     last = max(float(times[-1]), np.finfo(np.float64).tiny)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(problem.slope),
@@ -178,13 +179,6 @@ def _integrated(problem: Problem, times: np.ndarray, until, tolerance, max_steps
         assert solution.ts is not None
         return solution.ys, float(solution.ts[1][-1])
     return (solution.ys if bool(solution.result == diffrax.RESULTS.successful) else None), None
-
-
-def _times(times: Any) -> np.ndarray:
-    found = np.atleast_1d(np.asarray(times, np.float64))
-    if found.ndim != 1 or not len(found) or not np.isfinite(found).all() or found[0] < 0 or (np.diff(found) < 0).any():
-        raise InputError(f"times={times!r}: expected finite times from 0 on, in ascending order.")
-    return found
 
 
 def _is_float(leaf: Any) -> bool:

@@ -66,8 +66,8 @@ class MatrixKernel(AbstractTrainKernel):
         return np.dtype(self.matrix.dtype)
 
     def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
-        found = jnp.asarray(self.matrix)[batch]
-        return delta @ found if found.ndim == 2 else jnp.einsum("bnij,ib->jn", found, delta)
+        some = jnp.asarray(self.matrix)[batch]
+        return delta @ some if some.ndim == 2 else jnp.einsum("bnij,ib->jn", some, delta)
 
     def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
         matrix = jnp.asarray(self.matrix)
@@ -203,9 +203,9 @@ def as_kernel(kernel: Any) -> AbstractTrainKernel:
         raise KernelError(f"The kernel holds {matrix.dtype}, expected real numbers.")
     if matrix.dtype not in (np.float32, np.float64):
         matrix = matrix.astype(np.float64)
-    found = MatrixKernel(matrix)
+    shaped = MatrixKernel(matrix)
     _check_matrix(matrix)
-    return found
+    return shaped
 
 
 def _check_matrix(matrix: np.ndarray) -> None:

@@ -65,9 +65,9 @@ class KernelLayer(eqx.Module):
         which: str = "ntk",
         dtype: Any = None,
     ):
-        found = np.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
+        precision = np.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
         rule = as_optimizer(optimizer)
-        rule.memory_length(found)
+        rule.memory_length(precision)
         fn, known, _ = plain_kernel(kernel, which)
         if known is not None and known != tuple(input_shape):
             raise KernelError(
@@ -75,10 +75,10 @@ class KernelLayer(eqx.Module):
             )
         if min(outputs, capacity, *input_shape) < 1:
             raise InputError(f"KernelLayer({input_shape=}, {outputs=}, {capacity=}): expected 1 or more.")
-        zeros = lambda *size: jnp.zeros((*size, outputs), found)
-        self.x = jnp.ones((capacity, *input_shape), found)  # at 0 many kernels have no derivative
-        self.coefficients = zeros(capacity)
-        self.memory = rule.transform().init(unvalued(zeros(capacity), zeros()))
+        zeros = jnp.zeros((capacity, outputs), precision)
+        self.x = jnp.ones((capacity, *input_shape), precision)  # at 0 many kernels have no derivative
+        self.coefficients = zeros
+        self.memory = rule.transform().init(unvalued(zeros, zeros[0]))
         self.size, self.steps = jnp.asarray(0, jnp.int32), jnp.asarray(0, jnp.int32)
         self.numbers, self.rest = eqx.partition((fn, rule), _is_numbers)
 
@@ -114,16 +114,23 @@ class KernelLayer(eqx.Module):
         more = capacity - len(self.x)
         if more < 0:
             raise InputError(f"grown(capacity={capacity}): the layer has {len(self.x)} already.")
-        longer = lambda a, fill: jnp.concatenate([a, jnp.full((more, *a.shape[1:]), fill, a.dtype)])
-        memory = map_elements(lambda e: e._replace(coefficients=longer(e.coefficients, 0)), self.memory)
-        return self._with(longer(self.x, 1), longer(self.coefficients, 0), memory, self.size, self.steps)
+
+        def longer(a: Array, fill: float = 0) -> Array:
+            return jnp.concatenate([a, jnp.full((more, *a.shape[1:]), fill, a.dtype)])
+
+        memory = map_elements(lambda e: e._replace(coefficients=longer(e.coefficients)), self.memory)
+        return self._with(longer(self.x, 1), longer(self.coefficients), memory, self.size, self.steps)
 
     def _parts(self) -> tuple[Callable[[Any, Any], Any], AbstractOptimizer]:
         return eqx.combine(lax.stop_gradient(self.numbers), self.rest)
 
     def _with(self, *state: Any) -> "KernelLayer":
-        where = lambda layer: [layer.x, layer.coefficients, layer.memory, layer.size, layer.steps]
-        return eqx.tree_at(where, self, list(state), is_leaf=lambda leaf: leaf is None)
+        return eqx.tree_at(
+            lambda layer: [layer.x, layer.coefficients, layer.memory, layer.size, layer.steps],
+            self,
+            list(state),
+            is_leaf=lambda leaf: leaf is None,
+        )
 
 
 def _is_numbers(leaf: Any) -> bool:

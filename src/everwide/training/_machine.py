@@ -22,7 +22,7 @@ from .._losses import Loss, as_loss
 from .._warn import warn
 from ..kernel import AbstractKernelFunction
 from ._compression import pivots, projected, relative_error, rounding
-from ._element import map_elements, unvalued
+from ._element import Element, map_elements, unvalued
 from ._optimizers import as_optimizer
 from ._stream import Move, Rules, Weights, plain_kernel
 from ._units import DivergenceWarning
@@ -79,7 +79,7 @@ class KernelMachine:
         f0: Callable[[Any], Any] | None = None,
     ):
         rule = as_optimizer(optimizer)
-        rule.memory_length(np.dtype(np.float64))  # optimizers that do not fit are found here
+        rule.memory_length(np.dtype(np.float64))  # optimizers that do not fit are refused here
         self._outputs, self._which = whole(outputs, "outputs"), which
         self._budget = None if budget is None else whole(budget, "budget", 2)
         self._rules = Rules(*plain_kernel(kernel, which), f0, as_loss(loss), rule)
@@ -219,8 +219,8 @@ class KernelMachine:
         return rows.x if held is None else rows.x.astype(held.dtype, copy=False)
 
     def _begin(self, rows: np.ndarray) -> None:
-        zeros = lambda *shape: jnp.zeros((*shape, self._outputs), rows.dtype)
-        zero = unvalued(zeros(_FIRST_CAPACITY), zeros())
+        zeros = jnp.zeros((_FIRST_CAPACITY, self._outputs), rows.dtype)
+        zero = unvalued(zeros, zeros[0])
         memory = self._rules.optimizer.transform().init(zero)
         self._weights = Weights(zero.coefficients, jnp.ones_like(zero.start), memory, jnp.asarray(0, jnp.int32))
         self._x = _padded(rows[:1], _FIRST_CAPACITY)
@@ -268,15 +268,20 @@ class KernelMachine:
         noise = rounding(gram, x.dtype)
         kept = live if live <= most // 2 else 0
         chosen = pivots(gram, kept, most, noise)
-        project = lambda a: projected(gram, chosen, np.asarray(a, np.float64)[:n], noise)
-        coefficients = np.asarray(weights.coefficients, np.float64)[:n]
-        found = project(coefficients)
-        self._error = max(self._error, relative_error(gram, coefficients, chosen, found))
-        short = lambda a: _fitted(a, weights.coefficients, len(weights.coefficients))
-        exact = lambda e: e._replace(coefficients=short(np.asarray(e.coefficients)[chosen]))
-        moved = lambda e: e._replace(coefficients=short(project(e.coefficients)))
-        memory = map_elements(exact if kept or not live else moved, weights.memory)
-        self._weights = weights._replace(coefficients=short(found), memory=memory)
+        coefficients, capacity = np.asarray(weights.coefficients, np.float64)[:n], len(weights.coefficients)
+
+        def project(a: Any) -> np.ndarray:
+            return projected(gram, chosen, np.asarray(a, np.float64)[:n], noise)
+
+        def shorter(e: Element) -> Element:
+            """Exact where rows with momentum are kept: no others have any."""
+            new = np.asarray(e.coefficients)[chosen] if kept or not live else project(e.coefficients)
+            return e._replace(coefficients=_fitted(new, weights.coefficients, capacity))
+
+        new = project(coefficients)
+        self._error = max(self._error, relative_error(gram, coefficients, chosen, new))
+        memory = map_elements(shorter, weights.memory)
+        self._weights = weights._replace(coefficients=_fitted(new, weights.coefficients, capacity), memory=memory)
         self._x = _padded(self.support[chosen], len(x))
         self._size = len(chosen)
         if live and not kept:
@@ -286,11 +291,11 @@ class KernelMachine:
     def _in_pieces(self, rows: np.ndarray, fn: Callable[[Array], Array]) -> np.ndarray:
         """Some rows at a time, in few different numbers."""
         size = min(at_least(len(rows)), _PREDICTED_TOGETHER)
-        found = []
+        pieces = []
         for begin in range(0, len(rows), size):
             index = np.minimum(np.arange(begin, begin + size), len(rows) - 1)
-            found.append(np.asarray(fn(jnp.asarray(rows[index]))))
-        return np.concatenate(found)[: len(rows)]
+            pieces.append(np.asarray(fn(jnp.asarray(rows[index]))))
+        return np.concatenate(pieces)[: len(rows)]
 
 
 @trusted_filter_jit
@@ -329,14 +334,15 @@ def _padded(x: Any, capacity: int) -> Array:
 
 
 def _fitted(coefficients: Any, like: Array, capacity: int) -> Array:
-    found = np.asarray(coefficients).astype(like.dtype)
-    return jnp.asarray(np.concatenate([found, np.zeros((capacity - len(found), found.shape[1]), found.dtype)]))
+    short = np.asarray(coefficients).astype(like.dtype)
+    return jnp.asarray(np.concatenate([short, np.zeros((capacity - len(short), short.shape[1]), short.dtype)]))
 
 
 def _grown(weights: Weights, capacity: int) -> Weights:
-    longer = lambda a: _fitted(a, a, capacity)
-    memory = map_elements(lambda e: e._replace(coefficients=longer(e.coefficients)), weights.memory)
-    return weights._replace(coefficients=longer(weights.coefficients), memory=memory)
+    def longer(e: Any) -> Any:
+        return e._replace(coefficients=_fitted(e.coefficients, e.coefficients, capacity))
+
+    return longer(weights)._replace(memory=map_elements(longer, weights.memory))
 
 
 def write_whole(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -254,13 +254,13 @@ def _is_linear(transform: Any) -> bool:
     draws = np.random.default_rng(0).normal(size=(2, 2, 4))
 
     def updates(numbers: np.ndarray) -> np.ndarray:
-        state, found = transform.init(_filled(0.0)), []
+        state, taken = transform.init(_filled(0.0)), []
         for gradient, params in numbers.T:
             update, state = transform.update(
                 _filled(float(gradient)), state, _filled(float(params)), squared_norm=lambda _: jnp.ones(2)
             )
-            found.append(np.concatenate([np.ravel(leaf) for leaf in update]))
-        return np.stack(found)
+            taken.append(np.concatenate([np.ravel(leaf) for leaf in update]))
+        return np.stack(taken)
 
     one, other, both = (updates(numbers) for numbers in (*draws, draws[0] + 2 * draws[1]))
     size = 1e-4 * max(float(np.abs(both).max()), 1e-30)

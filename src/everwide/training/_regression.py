@@ -71,8 +71,8 @@ class Regression(eqx.Module):
 
     def coefficients(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n k"]:
         """`a` in `f(x) = f0(x) + K(x, X) a`."""
-        found = self.spectrum.rows(self._response(filter)[..., None] * self.modes)
-        return found.reshape(*found.shape[:-2], *self.residual.shape)
+        moved = self.spectrum.rows(self._response(filter)[..., None] * self.modes)
+        return moved.reshape(*moved.shape[:-2], *self.residual.shape)
 
     def train(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n k"]:
         """Outputs at the training rows."""
@@ -92,15 +92,15 @@ class Regression(eqx.Module):
 
     def _response(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n"]:
         """The filter, with a word about rates that are too large."""
-        found = self.spectrum.response(filter, len(self.residual))
+        response = self.spectrum.response(filter, len(self.residual))
         if not isinstance(filter, GradientDescent | Momentum):
-            return found
+            return response
         kept = filter.momentum if isinstance(filter, Momentum) else 0.0
         largest = max(float(self.spectrum.values[-1]), np.finfo(np.float64).tiny)
         limit = 2 * (1 + kept) * len(self.residual) / largest
         if filter.rate <= limit * (1 + 1e-9):
-            return found
-        broken = ~np.isfinite(found * np.maximum(self.spectrum.values, 1)).all(-1)
+            return response
+        broken = ~np.isfinite(response * np.maximum(self.spectrum.values, 1)).all(-1)
         if broken.any():
             step = int(np.atleast_1d(filter.steps)[np.argmax(np.atleast_1d(broken))])
             raise InputError(
@@ -108,7 +108,7 @@ class Regression(eqx.Module):
                 f"above the largest stable one, {limit:.6g}."
             )
         warn_of_rate(filter.rate, limit)
-        return found
+        return response
 
 
 def _learned(

@@ -65,12 +65,15 @@ def move_features(omega: Any, velocity: Field, step: float) -> Any:
 def divergence(velocity: Field, omega: Any) -> jax.Array:
     """The trace of the Jacobian of a vector field: one forward pass for each number in `omega`."""
     flat, unravel = ravel_pytree(omega)
-    flattened = lambda at: ravel_pytree(velocity(unravel(at)))[0]
-    along = lambda axis: jnp.vdot(axis, jax.jvp(flattened, (flat,), (axis,))[1])
+
+    def along(axis: jax.Array) -> jax.Array:
+        _, change = jax.jvp(lambda at: ravel_pytree(velocity(unravel(at)))[0], (flat,), (axis,))
+        return jnp.vdot(axis, change)
+
     return jnp.sum(jax.lax.map(along, jnp.eye(len(flat), dtype=flat.dtype)))
 
 
 def _same_form(omega: Any, along: Any) -> None:
-    shapes = lambda tree: jax.tree.map(jnp.shape, tree)
-    if jax.tree.structure(omega) != jax.tree.structure(along) or shapes(omega) != shapes(along):
-        raise InputError(f"velocity(omega) has the form {shapes(along)}, expected that of omega: {shapes(omega)}.")
+    wanted, came = (jax.tree.map(jnp.shape, tree) for tree in (omega, along))
+    if jax.tree.structure(omega) != jax.tree.structure(along) or wanted != came:
+        raise InputError(f"velocity(omega) has the form {came}, expected that of omega: {wanted}.")
