@@ -83,3 +83,21 @@ def finite_array(value: Any, label: str) -> Float[np.ndarray, "..."]:
     if not np.isfinite(found).all():
         raise InputError(f"{label} holds {found[~np.isfinite(found)][0]}: expected finite numbers.")
     return found
+
+
+def row_weights(value: Any, n: int, label: str = "weights") -> Float[np.ndarray, " n"]:
+    """One for each of `n` rows, above 0; 1 where there are none."""
+    weights = np.ones(n) if value is None else finite_array(value, label)
+    if weights.shape != (n,) or not (weights > 0).all():
+        raise InputError(f"{label} of shape {weights.shape}: expected ({n},), all above 0. Leave out rows without.")
+    return weights
+
+
+def row_variances(value: Any, n: int, label: str = "noise") -> Float[np.ndarray, " n"]:
+    """One for each of `n` rows, at least 0; or one for all."""
+    variances = finite_array(value, label)
+    if variances.shape not in ((), (n,)):
+        raise InputError(f"{label} has shape {variances.shape}, expected one variance or ({n},), one for each row.")
+    if (variances < 0).any():
+        raise InputError(f"{label}={value!r}: expected variances, at least 0.")
+    return np.broadcast_to(variances, (n,))

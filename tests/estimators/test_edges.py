@@ -191,7 +191,7 @@ def test_bad_classes(model):
 def test_bad_questions():
     model = WideGPRegressor(NET, relative_noise=0.1).fit(ROWS, TARGETS)
     for coverage in (0.0, 1.0, 90.0):
-        with pytest.raises(ValueError, match=f"coverage={coverage}: expected a number above 0 and below 1"):
+        with pytest.raises(ValueError, match=f"coverage={coverage}: expected a probability, above 0 and below 1"):
             model.predict_interval(ROWS, coverage)
     with pytest.raises(ValueError, match="3 features"):
         model.predict(ROWS[:, :3])

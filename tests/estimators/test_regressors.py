@@ -77,7 +77,7 @@ def test_the_choice_is_printed_and_is_json(auto, capsys):
     for part in (auto.choice_.description, "ntk kernel", "48 rows", "leave-one-out squared error"):
         assert part in text
     read = json.loads(json.dumps(auto.choice_.to_dict(), allow_nan=False))
-    assert read["time"] is None
+    assert read["relative_time"] is None
     assert read["relative_ridge"] == auto.choice_.relative_ridge
     WideRegressor(NET, relative_ridge=0.01, verbose=True).fit(X[TRAIN], Y[TRAIN])
     assert "given network Serial" in capsys.readouterr().out

@@ -47,9 +47,9 @@ def test_in_a_pipeline(model):
 
 
 def test_in_a_grid_search_over_networks_and_ridges():
-    grid = {"architecture": [NET, ERF], "ridge": [1e-3, 1e3]}
+    grid = {"architecture": [NET, ERF], "relative_ridge": [1e-3, 1e3]}
     search = GridSearchCV(WideRegressor(), grid, cv=HALVES).fit(X[TRAIN], Y[TRAIN])
-    assert search.best_params_["ridge"] == 1e-3
+    assert search.best_params_["relative_ridge"] == 1e-3
     assert len(search.cv_results_["mean_test_score"]) == 4
     by_hand = WideRegressor(search.best_params_["architecture"], relative_ridge=1e-3)
     assert search.best_score_ == pytest.approx(cross_val_score(by_hand, X[TRAIN], Y[TRAIN], cv=HALVES).mean(), rel=1e-9)
@@ -62,7 +62,7 @@ def test_cross_validation_of_probabilities():
 
 def test_a_clone_knows_nothing_and_a_pickle_everything(model):
     copy = clone(model)
-    assert copy.get_params()["ridge"] == 0.01
+    assert copy.get_params()["relative_ridge"] == 0.01
     assert not copy.__sklearn_is_fitted__()
     read = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(read.predict(X[TEST]), model.predict(X[TEST]))

@@ -75,8 +75,9 @@ class Disagreement(AbstractUncertainty):
             cross, start = (
                 reader.cross(x[rows], seen, learned.dtype) / scale for reader in (learned.reader, self.drawn)
             )
-            parts.append(learned.solution.ensemble_variance(cross, self.among, start, own[rows] / scale))
-        return np.concatenate(parts)
+            moved = learned.solution.solve(cross.T)
+            parts.append(np.sum(moved * (self.among @ moved), axis=0) - 2 * np.sum(start.T * moved, axis=0))
+        return np.maximum(own / scale + np.concatenate(parts), 0.0)
 
 
 def _diagonals(reader: KernelReader, x: np.ndarray) -> Float[np.ndarray, " n"]:
@@ -95,7 +96,7 @@ def noise_of(which: str, learned: Learned) -> Float[np.ndarray, " n"] | None:
     return learned.choice.relative_ridge * learned.task.copies / learned.task.weights
 
 
-def checked_which(which: Any) -> str:
+def checked_which(which: Any) -> Any:
     """Whose uncertainty: of a Gaussian process with one of two kernels, or of an ensemble."""
     if which not in ("nngp", "ntk", "ensemble"):
         raise InputError(

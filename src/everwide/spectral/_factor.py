@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float
 
-from .._checks import InputError
+from .._checks import row_variances
 from .._kernel_matrix import KernelError, checked_kernel
 
 _potrf, _potri, _pstrf = scipy.linalg.get_lapack_funcs(("potrf", "potri", "pstrf"), dtype=np.float64)
@@ -55,7 +55,7 @@ class Factor(eqx.Module):
 
         """
         matrix = checked_kernel(kernel, what)
-        matrix[np.diag_indices_from(matrix)] += _checked_noise(noise, len(matrix))
+        matrix[np.diag_indices_from(matrix)] += row_variances(noise, len(matrix))
         lower, fault = _potrf(matrix.T, lower=True, clean=True, overwrite_a=True)
         if fault:
             raise KernelError(
@@ -90,8 +90,7 @@ class Factor(eqx.Module):
         >>> float(jax.grad(evidence)(1.0))  # the targets have the variance 1
         0.0
         """
-        variances = jnp.broadcast_to(jnp.asarray(noise, kernel.dtype), (len(kernel),))
-        return cls(jnp.linalg.cholesky(kernel + jnp.diag(variances)))
+        return cls(jnp.linalg.cholesky(kernel + jnp.asarray(noise, kernel.dtype) * jnp.eye(len(kernel))))
 
     def extended(self, cross: Float[np.ndarray, "m n"], among: Float[np.ndarray, "m m"]) -> "Factor":
         """With new rows: their kernel with the old ones, and among themselves with their noise.
@@ -118,20 +117,14 @@ class Factor(eqx.Module):
         """`L^-1 b`, whose squares sum to `b (K + noise)^-1 b`."""
         return self._scipy.solve_triangular(self.lower, b, lower=True, check_finite=False)
 
-    def inverse(self) -> Float[np.ndarray, "n n"]:
-        """`(K + noise)^-1`."""
-        half, _ = _potri(self.lower, lower=True)
-        return np.tril(half) + np.tril(half, -1).T
-
     def inverse_diagonal(self) -> Float[np.ndarray, " n"]:
         """The diagonal of `(K + noise)^-1`: the inverse variances of rows, each given all others."""
         return _potri(self.lower, lower=True)[0].diagonal().copy()
 
     def logdet(self) -> Any:
         """`log det(K + noise)`."""
-        if self._scipy is scipy.linalg:
-            return float(2 * np.sum(np.log(np.diagonal(self.lower))))
-        return 2 * jnp.sum(jnp.log(jnp.diagonal(jnp.asarray(self.lower))))
+        traced = 2 * (jnp if self._scipy is jax.scipy.linalg else np).log(self.lower.diagonal()).sum()
+        return traced if self._scipy is jax.scipy.linalg else float(traced)
 
     def log_evidence(self, y: Float[np.ndarray | Array, "n k"]) -> Any:
         """The log marginal likelihood of targets under a Gaussian process with this kernel and noise, all outputs."""
@@ -147,13 +140,3 @@ class Factor(eqx.Module):
         """Rows in the order of a pivoted Cholesky factorization, and how many of them add more than `noise`."""
         _, order, rank, _ = _pstrf(matrix, tol=noise, lower=1)
         return order - 1, int(rank)
-
-
-def _checked_noise(noise: Any, n: int) -> Float[np.ndarray, " n"]:
-    """A variance for each row."""
-    variances = np.asarray(noise, np.float64)
-    if variances.shape not in ((), (n,)):
-        raise InputError(f"noise has shape {variances.shape}, expected one variance or ({n},), one for each row.")
-    if not np.isfinite(variances).all() or (variances < 0).any():
-        raise InputError(f"noise={noise!r}: expected finite variances, at least 0.")
-    return np.broadcast_to(variances, (n,))

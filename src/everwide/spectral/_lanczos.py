@@ -73,10 +73,10 @@ def lanczos(kernel: Any, start: Any, length: int) -> Krylov:
     if isinstance(start, np.ndarray):
         with jax.enable_x64(True):
             vector = jnp.asarray(start, jnp.float64)
-            if callable(kernel):
+            if isinstance(kernel, Callable):
                 return _process(kernel, vector, length)
             return _of_matrix(jnp.asarray(kernel, jnp.float64), vector, length)
-    return _process(kernel if callable(kernel) else lambda v: kernel @ v, start, length)
+    return _process(kernel if isinstance(kernel, Callable) else kernel.__matmul__, start, length)
 
 
 @partial(jax.jit, static_argnums=2)

@@ -7,6 +7,7 @@ A row of weight `w` counts as `w` rows: coefficients solve `(K + ridge / w) a = 
 import abc
 import math
 import time as clock
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,13 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Complex, Float, Inexact
 
-from .._checks import InputError, finite_array, not_negative
+from .._checks import InputError, finite_array, not_negative, row_weights
 from .._kernel_matrix import checked_kernel
 from ._factor import Factor
 from ._named import gradient_flow
-from ._spectrum import Spectrum, checked_weights
+from ._spectrum import Spectrum
 
 _EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
+Cross = Float[np.ndarray, "m n"]  # of other rows with those learned from
 _POINTS = 28  # of the contour: the error falls as 2.85 ** -points, 4e-11 of the value, for every time
 
 
@@ -100,7 +102,7 @@ class AbstractSolution(abc.ABC):
         told = np.divide(without * others, noise, out=np.zeros_like(without), where=noise > 0)
         return without / (1 + told)
 
-    def variance(self, cross: Float[np.ndarray, "m n"], own: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+    def variance(self, cross: Cross, own: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
         """Of a Gaussian process at other rows, from their kernels with the rows learned from and with themselves."""
         return np.maximum(own - np.sum(cross.T * self.solve(cross.T), axis=0), 0.0)
 
@@ -114,22 +116,9 @@ class AbstractSolution(abc.ABC):
         share = with_other_copies(ones, np.zeros_like(ones), self.noise * precision, self.problem.copies)[:, 0]
         return share**2 * without
 
-    def ensemble_variance(
-        self,
-        cross: Float[np.ndarray, "m n"],
-        start: Float[np.ndarray, "n n"],
-        start_cross: Float[np.ndarray, "m n"],
-        start_own: Float[np.ndarray, " m"],
-    ) -> Float[np.ndarray, " m"]:
-        """At other rows, of networks trained with this kernel from outputs of these covariances (Lee et al. 2019)."""
-        moved = self.solve(cross.T)
-        met = np.sum(moved * (start @ moved), axis=0) - 2 * np.sum(start_cross.T * moved, axis=0)
-        return np.maximum(start_own + met, 0.0)
-
-    def _report(self, solver: str, image: np.ndarray, jitter: float, *held: np.ndarray) -> Report:
-        size = float(np.linalg.norm(self.problem.y))
-        residual = float(np.linalg.norm(image - self.problem.y)) / size if size else 0.0
-        return Report(solver, residual, 0, jitter, self.seconds, sum(part.nbytes for part in held))
+    def _report(self, solver: str, image: np.ndarray, jitter: float, held: np.ndarray) -> Report:
+        residual = float(np.linalg.norm(image - self.problem.y) / max(np.linalg.norm(self.problem.y), _TINY))
+        return Report(solver, residual, 0, jitter, self.seconds, held.nbytes)
 
 
 @dataclass(frozen=True)
@@ -154,10 +143,9 @@ class Decomposed(AbstractSolution):
         return self.spectrum.rows(response[:, None] * self.seen)
 
     def left_out(self) -> Float[np.ndarray, "n k"]:
-        return super().left_out() if math.isinf(self.time) else self._stopped_left_out()
-
-    def _stopped_left_out(self) -> Float[np.ndarray, "n k"]:
         """Gradient flow is a sum of ridges, complex ones, and so is what it says without a row."""
+        if math.isinf(self.time):
+            return super().left_out()
         y, predicted = self.problem.y, np.zeros_like(self.problem.y)
         if not self.time:
             return predicted
@@ -197,10 +185,12 @@ class Decomposed(AbstractSolution):
 
     @property
     def report(self) -> Report:
-        values = np.maximum(self.spectrum.values, 0.0) + self.ridge + self.jitter
-        roots = self.spectrum.roots[:, None]
-        image = self.spectrum.rows(values[:, None] * self.spectrum.modes(self.coefficients / roots**2)) / roots**2
-        return self._report("eigen", image, self.jitter, self.spectrum.vectors, self.spectrum.values, self.seen)
+        values, weights = (
+            np.maximum(self.spectrum.values, 0.0) + self.ridge + self.jitter,
+            self.problem.weights[:, None],
+        )
+        image = self.spectrum.rows(values[:, None] * self.spectrum.modes(self.coefficients / weights)) / weights
+        return self._report("eigen", image, self.jitter, self.spectrum.vectors)
 
 
 @dataclass(frozen=True)
@@ -210,18 +200,13 @@ class Factored(AbstractSolution):
     factor: Factor
 
     def extended(
-        self,
-        cross: Float[np.ndarray, "m n"],
-        among: Float[np.ndarray, "m m"],
-        y: Float[np.ndarray, "m k"],
-        weights: Float[np.ndarray, " m"],
-        copies: Float[np.ndarray, " m"],
+        self, cross: Cross, among: Float[np.ndarray, "m m"], y: np.ndarray, weights: np.ndarray, copies: np.ndarray
     ) -> "Factored":
         """With new rows: their kernel with old rows and among themselves. The old factor is a part of the new one."""
-        began, old = clock.perf_counter(), self.problem
+        began = clock.perf_counter()
         factor = self.factor.extended(cross, among + np.diag(self.ridge / weights))
-        pairs = zip(old[:3], (y, weights, copies), strict=True)
-        problem = Problem(*(np.concatenate(pair) for pair in pairs), self.ridge, old.scale)
+        y, weights, copies = map(np.concatenate, zip(self.problem[:3], (y, weights, copies), strict=True))
+        problem = self.problem._replace(y=y, weights=weights, copies=copies)
         return Factored(problem, clock.perf_counter() - began, factor)
 
     def solve(self, b: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n m"]:
@@ -245,35 +230,24 @@ class Factored(AbstractSolution):
         return self._report("cholesky", lower @ (lower.T @ self.coefficients), self.jitter, lower)
 
 
-class AbstractSolver(abc.ABC):
-    """A way to solve `(K + ridge / w) a = y`. Iterative and approximate ones have the same face."""
-
-    @abc.abstractmethod
-    def __call__(self, kernel: Float[np.ndarray, "n n"], problem: Problem) -> AbstractSolution:
-        """Solve; the kernel is float64, symmetric, and may be used up."""
-
-
-class Eigen(AbstractSolver):
+def eigen(kernel: Float[np.ndarray, "n n"], problem: Problem) -> Decomposed:
     """By an eigendecomposition: many ridges and stopping times for the price of one."""
-
-    def __call__(self, kernel: Float[np.ndarray, "n n"], problem: Problem) -> Decomposed:
-        began = clock.perf_counter()
-        weighted = bool((problem.weights != 1).any())
-        spectrum = Spectrum.unchecked(kernel, np.sqrt(problem.weights) if weighted else np.ones(1), 0.0)
-        return Decomposed(problem, clock.perf_counter() - began, spectrum, spectrum.modes(problem.y))
+    began, weighted = clock.perf_counter(), bool((problem.weights != 1).any())
+    spectrum = Spectrum.unchecked(kernel, np.sqrt(problem.weights) if weighted else np.ones(1), 0.0)
+    return Decomposed(problem, clock.perf_counter() - began, spectrum, spectrum.modes(problem.y))
 
 
-class Cholesky(AbstractSolver):
+def cholesky(kernel: Float[np.ndarray, "n n"], problem: Problem) -> Factored:
     """By a Cholesky factor: the fastest for one ridge, and it grows with new rows."""
-
-    def __call__(self, kernel: Float[np.ndarray, "n n"], problem: Problem) -> Factored:
-        began = clock.perf_counter()
-        kernel[np.diag_indices_from(kernel)] += problem.ridge / problem.weights
-        factor = Factor.with_jitter(kernel, problem.scale)
-        return Factored(problem, clock.perf_counter() - began, factor)
+    began = clock.perf_counter()
+    kernel[np.diag_indices_from(kernel)] += problem.ridge / problem.weights
+    factor = Factor.with_jitter(kernel, problem.scale)
+    return Factored(problem, clock.perf_counter() - began, factor)
 
 
-SOLVERS: dict[str, AbstractSolver] = {"cholesky": Cholesky(), "eigen": Eigen()}
+# A way to solve; the kernel is float64 and symmetric, and may be used up. Iterative and approximate ones go here too.
+Solver = Callable[[Float[np.ndarray, "n n"], Problem], AbstractSolution]
+SOLVERS: dict[str, Solver] = {"cholesky": cholesky, "eigen": eigen}
 
 
 def solve(
@@ -283,7 +257,7 @@ def solve(
     ridge: float = 0.0,
     weights: Any = None,
     copies: Any = None,
-    solver: str | AbstractSolver = "cholesky",
+    solver: str | Solver = "cholesky",
     overwrite: bool = False,
 ) -> Any:
     """Kernel ridge regression `(K + ridge / w) a = y`, with everything that follows from one factorization.
@@ -294,7 +268,8 @@ def solve(
         ridge: absolute, added to the diagonal. Where the matrix cannot be inverted, the least jitter is added too.
         weights: `(n,)`, above 0: a row of weight `w` counts as `w` rows. None: all are 1.
         copies: `(n,)`: how many rows each one stands for, of which leave-one-out leaves out one. None: 1 each.
-        solver: `"cholesky"`, or `"eigen"`, whose solution answers for other ridges and for gradient flow: `at`.
+        solver: `"cholesky"`, or `"eigen"`, whose solution answers for other ridges and for gradient flow: `at`; or a
+            function that makes a solution of a kernel and a problem.
         overwrite: a float64 kernel is used up, and not checked.
 
     Returns:
@@ -310,24 +285,22 @@ def solve(
     array([1.33333333, 0.33333333])
 
     """
-    if not isinstance(solver, AbstractSolver) and solver not in SOLVERS:
+    chosen = solver if callable(solver) else SOLVERS.get(solver)
+    if chosen is None:
         raise InputError(f"solver={solver!r}: expected one of {', '.join(map(repr, SOLVERS))}.")
     matrix = kernel if overwrite else checked_kernel(kernel)
     targets = finite_array(y, "y")
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.ndim != 2 or len(targets) != len(matrix):
         raise InputError(f"y has shape {np.shape(y)}, expected ({len(matrix)},) or ({len(matrix)}, outputs).")
-    weights, copies = checked_weights(weights, len(matrix)), checked_weights(copies, len(matrix))
+    weights, copies = row_weights(weights, len(matrix)), row_weights(copies, len(matrix), "copies")
     scale = float(np.average(np.diagonal(matrix), weights=weights))
     problem = Problem(targets, weights, copies, not_negative(ridge, "ridge"), scale if scale > 0 else 1.0)
-    return (solver if isinstance(solver, AbstractSolver) else SOLVERS[solver])(matrix, problem)
+    return chosen(matrix, problem)
 
 
 def with_other_copies(
-    without: Inexact[np.ndarray, "n k"],
-    y: Float[np.ndarray, "n k"],
-    left: Inexact[np.ndarray, " n"],
-    copies: Float[np.ndarray, " n"],
+    without: Inexact[np.ndarray, "n k"], y: np.ndarray, left: Inexact[np.ndarray, " n"], copies: np.ndarray
 ) -> Inexact[np.ndarray, "n k"]:
     """Predictions of one copy of a row from all else, given those without any of its copies.
 

@@ -11,7 +11,7 @@ import scipy.linalg
 import scipy.sparse.linalg
 from jaxtyping import Array, Bool, Float
 
-from .._checks import InputError, finite_array
+from .._checks import InputError, finite_array, row_weights
 from .._kernel_matrix import KernelError, checked_kernel, eigenvalue_noise, precision
 from ._filters import AbstractFilter
 
@@ -56,7 +56,7 @@ class Spectrum(eqx.Module):
 
         """
         matrix = checked_kernel(kernel, what)
-        roots = np.sqrt(checked_weights(weights, len(matrix))) if weights is not None else np.ones(1)
+        roots = _roots(weights, len(matrix))
         noise = eigenvalue_noise(kernel) * float(roots.max()) ** 2
         found = cls.unchecked(matrix, roots, noise)
         if found.values[0] < -_NEGATIVE * noise:
@@ -91,10 +91,10 @@ class Spectrum(eqx.Module):
         g = finite_array(features, what)
         if g.ndim != 2 or not g.size:
             raise InputError(f"{what} have shape {g.shape}, expected (n, features).")
-        roots = np.sqrt(checked_weights(weights, len(g))) if weights is not None else np.ones(1)
+        roots = _roots(weights, len(g))
         vectors, sizes, _ = scipy.linalg.svd(roots[:, None] * g, full_matrices=False, check_finite=False)
-        seen = sizes > sizes[0] * max(g.shape) * precision(features)
-        return cls(sizes[::-1] ** 2, vectors[:, ::-1], int(seen.sum()), roots)
+        rank = int(np.sum(sizes > sizes[0] * max(g.shape) * precision(features)))
+        return cls(sizes[::-1] ** 2, vectors[:, ::-1], rank, roots)
 
     @classmethod
     def unchecked(cls, matrix: Float[np.ndarray, "n n"], roots: Float[np.ndarray, "#n"], noise: float) -> "Spectrum":
@@ -121,7 +121,7 @@ class Spectrum(eqx.Module):
 
     def modes(self, b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "m k"]:
         """Columns in the basis of the eigenvectors."""
-        return self.vectors.T @ (self.roots[:, None] * b if self.roots.size > 1 else b)
+        return self.vectors.T @ (self.roots[:, None] * b)
 
     def rows(
         self, modes: Float[np.ndarray, "*times m k"], cross: Float[np.ndarray, "r n"] | None = None
@@ -133,12 +133,10 @@ class Spectrum(eqx.Module):
         times, (m, k) = modes.shape[:-2], modes.shape[-2:]
         flat = np.moveaxis(modes, -2, 0).reshape(m, -1)
         if cross is None:
-            flat = self.vectors @ flat
-            flat = flat * self.roots[:, None] if self.roots.size > 1 else flat
+            flat = self.roots[:, None] * (self.vectors @ flat)
         else:  # in the order that costs less
             weighted = cross * self.roots
-            fewer = len(cross) < flat.shape[1]
-            flat = (weighted @ self.vectors) @ flat if fewer else weighted @ (self.vectors @ flat)
+            flat = (weighted @ self.vectors) @ flat if len(cross) < flat.shape[1] else weighted @ (self.vectors @ flat)
         return np.moveaxis(flat.reshape(len(flat), *times, k), 0, -2)
 
     def apply(
@@ -153,14 +151,12 @@ class Spectrum(eqx.Module):
         return self.rows(self.response(filter, rows)[..., None] * self.modes(b))
 
     @staticmethod
-    def largest(kernel: np.ndarray | Callable[[np.ndarray], np.ndarray], n: int | None = None) -> float:
+    def largest(kernel: np.ndarray | Callable[[np.ndarray], np.ndarray], n: int = 0) -> float:
         """The largest eigenvalue of a symmetric matrix, or of the operator with these products on `n` numbers."""
         if isinstance(kernel, np.ndarray):
             if len(kernel) <= _DENSE:
                 return float(scipy.linalg.eigvalsh(kernel, check_finite=False)[-1])
             return Spectrum.largest(lambda v: kernel @ v, len(kernel))
-        if n is None:
-            raise InputError("n is missing: on how many numbers does the operator act?")
         if n < 3:
             return float(np.linalg.eigvalsh(np.stack([kernel(e) for e in np.eye(n)]))[-1])
         start = np.random.default_rng(0).normal(size=n)  # must not depend on anybody's seeds
@@ -205,11 +201,5 @@ class Spectrum(eqx.Module):
         return jnp.where(values > values[-1] * len(values) * jnp.finfo(values.dtype).eps, values, 0), vectors
 
 
-def checked_weights(weights: Any, n: int) -> Float[np.ndarray, " n"]:
-    """One for each row, above 0; 1 where there are none."""
-    if weights is None:
-        return np.ones(n)
-    w = finite_array(weights, "weights")
-    if w.shape != (n,) or not (w > 0).all():
-        raise InputError(f"weights of shape {w.shape}: expected ({n},), all above 0. Leave out rows that do not count.")
-    return w
+def _roots(weights: Any, n: int) -> Float[np.ndarray, "#n"]:
+    return np.ones(1) if weights is None else np.sqrt(row_weights(weights, n))

@@ -75,7 +75,7 @@ class GaussianProcess(eqx.Module):
         targets = real_targets(y)[0].astype(np.float64)
         same_rows(len(np.atleast_1d(np.asarray(kernel))), len(targets))
         self.factor, self.y = Factor.of(kernel, noise), targets
-        self.weights = self.factor.solve(targets)
+        self.weights = np.asarray(self.factor.solve(targets))
 
     def predict(self, k_test_train: Any, k_test: Any) -> Gaussian:
         """The law of the function at other rows: their kernels with the training rows and with themselves."""
