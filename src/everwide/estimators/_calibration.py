@@ -41,8 +41,8 @@ class Temperature:
         grid = np.linspace(-_SHARPEST / 2, _SHARPEST, 40)
         near = grid[int(np.argmin([loss(point) for point in grid]))]
         step = grid[1] - grid[0]
-        found = scipy.optimize.fminbound(loss, near - step, near + step)
-        return cls(float(np.exp(found)))
+        best = scipy.optimize.fminbound(loss, near - step, near + step)
+        return cls(float(np.exp(best)))
 
     def __call__(self, outputs: Float[np.ndarray, "n k"], variance: Float[np.ndarray, "#n 1"]) -> np.ndarray:
         return scipy.special.softmax(_logits(self.sharpness, outputs, variance), axis=1)
@@ -77,8 +77,8 @@ class Spread:
             known = float(np.median(noise))
             amplitude = share @ (residuals**2 / (variance + noise)[:, None])
             return cls(np.maximum(amplitude, tiny), np.full(residuals.shape[1], known))
-        found = [_two_parts(column**2, variance, share) for column in residuals.T]
-        amplitude, chosen = (np.array(part) for part in zip(*found, strict=True))
+        parts = [_two_parts(column**2, variance, share) for column in residuals.T]
+        amplitude, chosen = (np.array(part) for part in zip(*parts, strict=True))
         return cls(np.maximum(amplitude, tiny), chosen)
 
     def std(self, variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n k"]:

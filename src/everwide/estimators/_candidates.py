@@ -9,8 +9,8 @@ from jaxtyping import Float
 
 from .._gram import diagonal, nngp, ntk
 from .._presets import cnn, mlp
+from .._tower import Tower
 from ..activations import Erf, Relu
-from ..kernels._tower import Tower
 from ..layers import AbstractLayer, Dense
 
 Which = Literal["nngp", "ntk"]

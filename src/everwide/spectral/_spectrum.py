@@ -58,14 +58,14 @@ class Spectrum(eqx.Module):
         matrix = checked_kernel(kernel, what)
         roots = _roots(weights, len(matrix))
         noise = eigenvalue_noise(kernel) * float(roots.max()) ** 2
-        found = cls.unchecked(matrix, roots, noise)
-        if found.values[0] < -_NEGATIVE * noise:
+        spectrum = cls.unchecked(matrix, roots, noise)
+        if spectrum.values[0] < -_NEGATIVE * noise:
             raise KernelError(
-                f"{what} is not positive semidefinite: its smallest eigenvalue is {found.values[0]:.3g}, the largest "
-                f"{found.values[-1]:.3g}. Was it computed in float32, or is it a difference of kernels? "
-                f"Add a ridge of at least {-found.values[0]:.2g}."
+                f"{what} is not positive semidefinite: its smallest eigenvalue is {spectrum.values[0]:.3g}, the "
+                f"largest {spectrum.values[-1]:.3g}. Was it computed in float32, or is it a difference of kernels? "
+                f"Add a ridge of at least {-spectrum.values[0]:.2g}."
             )
-        return found
+        return spectrum
 
     @classmethod
     def of_features(cls, features: Any, *, weights: Any = None, what: str = "The features") -> "Spectrum":

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compile import trusted_jit
-from .._engine import Size, as_rows, tiles, write
-from .._hyper import squared
-from ..activations import AbstractActivation
-from ..kernel import Inputs
-from ..layers import Dense, Serial, step
-from ..signal import Demand, Pairs
-from ._infinite import Infinite
+from ._compile import trusted_jit
+from ._engine import Size, as_rows, tiles, write
+from ._hyper import squared
+from .activations import AbstractActivation
+from .kernel import Inputs
+from .kernels import Infinite
+from .layers import Dense, Serial, step
+from .signal import Demand, Pairs
 
 _TILES = (64, 256)  # few shapes, so that another number of rows compiles nothing
 _READ = Demand(Pairs.SAME_SITE, Pairs.SAME_SITE)
@@ -32,11 +32,11 @@ class Floors(eqx.Module):
 
         With all hidden layers frozen, it is the NNGP kernel.
         """
-        found = self.nngp[frozen].copy()
+        kernel = self.nngp[frozen].copy()
         for floor in range(frozen, depth):
-            found *= self.slope[floor]
-            found += self.nngp[floor + 1]
-        return found
+            kernel *= self.slope[floor]
+            kernel += self.nngp[floor + 1]
+        return kernel
 
 
 class Tower(eqx.Module):

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import everwide as ew
+from everwide import _tower
+from everwide._tower import Tower
 from everwide.activations import Erf, Relu
-from everwide.kernels import _tower
-from everwide.kernels._tower import Tower
 
 pytestmark = pytest.mark.as_users
 
