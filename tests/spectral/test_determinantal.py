@@ -78,3 +78,10 @@ def test_more_rows_than_the_rank_are_refused(kernel):
         sp.determinantal_sample(kernel, 5)
     with pytest.raises(ValueError, match="only 4 rows"):
         sp.determinantal_map(kernel, 5)
+
+
+def test_leverage_is_the_diagonal_of_the_smoother(kernel):
+    smoother = kernel @ np.linalg.inv(kernel + 0.3 * np.eye(5))
+    np.testing.assert_allclose(sp.leverage_scores(kernel, 0.3), np.diag(smoother), rtol=1e-9)
+    with pytest.raises(ValueError, match="ridge=0"):
+        sp.leverage_scores(kernel, 0)
