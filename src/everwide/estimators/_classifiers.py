@@ -110,7 +110,9 @@ class WideClassifier(AbstractWideClassification):
     As `WideRegressor`, with the same arguments. Probabilities are calibrated on the training rows, each predicted from
     all others.
 
-    - `class_weight`: `"balanced"` counts every class alike, however rare; a dict of weights; or None.
+    Args:
+        architecture: as in `WideRegressor`, and so are all other arguments.
+        class_weight: `"balanced"` counts every class alike, however rare; a dict of weights; or None.
 
     After `fit`: `classes_`, `choice_`, `network_`, `leave_one_out_` (probabilities of each training row, predicted
     from all others).
@@ -189,8 +191,11 @@ class WideClassifier(AbstractWideClassification):
 class WideGPClassifier(AbstractWideClassification):
     """A Gaussian process of an infinitely wide network on indicators of classes: less sure where it has seen nothing.
 
-    Arguments as in `WideGPRegressor`; `class_weight` as in `WideClassifier`. Probabilities are calibrated on the
-    training rows, each predicted from all others with its own uncertainty.
+    Probabilities are calibrated on the training rows, each predicted from all others with its own uncertainty.
+
+    Args:
+        architecture: as in `WideGPRegressor`, and so are all other arguments.
+        class_weight: as in `WideClassifier`.
 
     >>> from everwide.estimators import WideGPClassifier
     >>> from sklearn.datasets import load_iris

@@ -71,16 +71,20 @@ class WideRegressor(AbstractWideRegression):
     scaled inside. A network that is chosen for flat rows is shown them twice, scaled and by their ranks; one that is
     given, and images, are not.
 
-    - `architecture`: "auto", "mlp", "cnn", "resnet", or a network of everwide.
-    - `relative_ridge`: in units of the mean of the kernel's diagonal. `relative_time`: when training stops, in units
-      of its inverse; infinity trains to the end. Of a ridge and a finite time, give one.
-    - `input_shape`: of one example, such as `(8, 8, 1)`, where rows are flattened images. Arrays `(n, h, w, c)` are
-      images as they are.
-    - `max_rows`: learn from a random part of the rows. `random_state`: which; and on which networks are compared,
-      beyond 1000 rows (500 images).
-    - `verbose`: print the choice.
+    Args:
+        architecture: "auto", "mlp", "cnn", "resnet", or a network of everwide.
+        relative_ridge: in units of the mean of the kernel's diagonal, or "auto".
+        relative_time: when training stops, in units of the inverse of that mean, for the sum of squares; infinity
+            trains to the end. Of a ridge and a finite time, give one.
+        input_shape: of one example, such as `(8, 8, 1)`, where rows are flattened images. Arrays `(n, h, w, c)` are
+            images as they are.
+        max_rows: learn from a random part of the rows.
+        random_state: which part; and on which rows networks are compared, beyond 1000 rows (500 images).
+        verbose: print the choice.
 
-    After `fit`: `choice_`, `network_`, `leave_one_out_` (each training row, predicted from all others), `dual_coef_`.
+    After `fit`: `network_`, `leave_one_out_` (each training row, predicted from all others), `dual_coef_`, and
+    `choice_` with `description`, `depth`, `activation`, `frozen`, `which`, `relative_ridge`, `relative_time`, `score`,
+    `scored_by`, `jitter`, `tried`, `rows`, `rows_compared` and `to_dict()`.
 
     >>> import numpy as np
     >>> from everwide.estimators import WideRegressor
@@ -138,10 +142,12 @@ class WideRegressor(AbstractWideRegression):
 class WideGPRegressor(AbstractWideRegression):
     """An infinitely wide Bayesian network, or an ensemble of trained ones: predictions that know how sure they are.
 
-    - `which`: `"nngp"` conditions a network's random weights on the targets: a Gaussian process; `"ntk"` is that with
-      the tangent kernel. `"ensemble"` trains networks from many random starts: their mean, and where they disagree.
-    - `relative_noise`: of the targets, as a ridge in units of the mean of the kernel's diagonal.
-    - the rest as in `WideRegressor`.
+    Args:
+        architecture: as in `WideRegressor`, and so are `input_shape`, `max_rows`, `random_state` and `verbose`.
+        which: `"nngp"` conditions a network's random weights on the targets: a Gaussian process; `"ntk"` is that with
+            the tangent kernel. `"ensemble"` trains networks from many random starts: their mean, and where they
+            disagree.
+        relative_noise: the variance of the targets, in units of the mean of the kernel's diagonal, or "auto".
 
     Network and noise have the largest leave-one-out density, or the smallest leave-one-out error (ensemble); the width
     of the uncertainty is matched to leave-one-out residuals.
