@@ -11,7 +11,7 @@ import scipy.linalg
 from jax import lax
 from jaxtyping import Array, Float
 
-_INVARIANT = {"float64": 1e-13, "float32": 1e-6}  # of the largest entry: below, the Krylov space is invariant
+_INVARIANT = 1e-13  # of the largest entry: below, or below 10 units of rounding, the Krylov space is invariant
 
 
 class Measure(NamedTuple):
@@ -85,7 +85,7 @@ def _of_matrix(matrix: Float[Array, "n n"], start: Float[Array, " n"], length: i
 
 
 def _process(apply: Callable[[Array], Array], start: Float[Array, " n"], length: int) -> Krylov:
-    k, rounding = min(length, len(start)), _INVARIANT[str(start.dtype)]
+    k, rounding = min(length, len(start)), max(_INVARIANT, 10 * float(jnp.finfo(start.dtype).eps))
     size = jnp.linalg.norm(start)
 
     def extend(step: Array, basis: Krylov) -> Krylov:
