@@ -3,7 +3,6 @@
 from ._checks import InputError
 from .activations import Relu
 from .layers import AbstractLayer, Conv, Dense, Flatten, GlobalAvgPool, Residual, Serial
-from .signal import ArchitectureError, Signal
 
 PRESETS = ("mlp", "cnn", "resnet")
 _W, _B = 2**0.5, 0.1  # keeps the size of a signal from layer to layer
@@ -33,19 +32,6 @@ def preset(name: str, input_shape: tuple[int, ...], outputs: int = 1) -> Abstrac
             "file too; estimators fold flat rows with input_shape=(8, 8, 1)."
         )
     return cnn(3, outputs=outputs) if name == "cnn" else resnet(2, outputs=outputs)
-
-
-def shape_read(net: AbstractLayer, *shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The first of these shapes of one example that the network takes; if it takes none, it says why not the first."""
-    faults = []
-    for shape in shapes:
-        try:
-            net.describe(Signal(shape))
-        except ArchitectureError as fault:
-            faults.append(fault)
-        else:
-            return shape
-    raise faults[0]
 
 
 def mlp(depth: int, *, flatten: bool = False, outputs: int = 1) -> Serial:

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from .._engine import MemoryBudgetError, require
-from ._table import TableError, listed, printable
+from ._table import TableError, listed_names, printable
 from ._text import MOST_COLUMNS
 
 _INPUTS = ("x", "data", "images", "inputs", "features", "x_train")
@@ -22,8 +22,8 @@ def load(path: Path) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as file:
             packed = _is_packed(file, path.name)
-            found = np.load(file, allow_pickle=False)
-            return {name: found[name] for name in found.files} if packed else {"": found}
+            loaded = np.load(file, allow_pickle=False)
+            return {name: loaded[name] for name in loaded.files} if packed else {"": loaded}
     except (TableError, MemoryBudgetError):
         raise
     except MemoryError:
@@ -57,7 +57,7 @@ def inputs_of(arrays: Mapping[str, np.ndarray], source: str, besides: str | None
     key = _usual(arrays, _INPUTS)
     others = [name for name in arrays if name != besides]
     if key is None and len(others) != 1:
-        held = listed(list(arrays)) or "nothing"
+        held = listed_names(list(arrays)) or "nothing"
         raise TableError(
             f"{source} has no array X (or data, images): it holds {held}. Save numpy.savez(file, X=..., y=...)."
         )
@@ -70,13 +70,13 @@ def target_of(arrays: Mapping[str, np.ndarray], wanted: str | None, source: str)
     key = _usual(arrays, _TARGETS) if wanted is None else next((name for name in arrays if name == wanted), None)
     if key is None:
         what = "no array y (or target, labels)" if wanted is None else f"no array {printable(wanted)!r}"
-        raise TableError(f"{source} has {what}: it holds {listed(list(arrays))}. Name one with --target.")
+        raise TableError(f"{source} has {what}: it holds {listed_names(list(arrays))}. Name one with --target.")
     return key, _one_column(arrays[key], key, source)
 
 
 def _usual(arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> str | None:
-    found = {key.lower(): key for key in arrays}
-    return next((found[name] for name in names if name in found), None)
+    keys = {key.lower(): key for key in arrays}
+    return next((keys[name] for name in names if name in keys), None)
 
 
 def _one_column(y: np.ndarray, key: str, source: str) -> np.ndarray:

@@ -1,19 +1,23 @@
-"""Columns of a data frame as numbers that a network can read."""
+"""Columns of a data frame as numbers that a network can read; those of text by their distinct values."""
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from ._table import TableError, listed, printable, unique_names
+from ._table import TableError, listed_names, printable, unique_names
 from ._text import MOST_COLUMNS
-from ._texts import AMBIGUOUS_DATE, DATE, ENOUGH_NUMBERS, Texts, texts_of
 
 MOST_LEVELS = 50
 _LARGEST = 1e100  # squares and sums of larger numbers overflow
 _COUNTERS = ("id", "index", "row", "no", "nr", "unnamed 1")
 _DAY = 86400  # seconds
+ENOUGH_NUMBERS = 0.9  # of a column's values: the rest are slips of the pen
+DATE = re.compile(r"\d{4}[-/]\d{2}[-/]\d{2}([T ].*)?")
+AMBIGUOUS_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}( .*)?")
+_LOOKED_AT = 100
 
 _SENTENCES = {
     "counter": "Dropped, as they only count the rows: {}.",
@@ -82,7 +86,7 @@ def _finished(x: np.ndarray, names: list[str], done: dict[str, list[str]], sourc
     for what, which in (*drop.items(), ("infinite", filled["infinite"]), ("missing", filled["missing"])):
         done.setdefault(what, []).extend(name for name, chosen in zip(names, which, strict=True) if chosen)
     keep = ~(drop["counter"] | drop["empty"])
-    notes = tuple(text.format(listed(done[what])) for what, text in _SENTENCES.items() if done.get(what))
+    notes = tuple(text.format(listed_names(done[what])) for what, text in _SENTENCES.items() if done.get(what))
     if not keep.any():
         told = f" {' '.join(notes)}" if notes else ""
         raise TableError(f"No column of {source} is left to learn from: expected numbers or categories.{told}")
@@ -159,3 +163,41 @@ def _levels(texts: Texts) -> Column:
     values = (texts.codes[:, None] == np.arange(len(texts.levels))).astype(np.float64)
     suffixes = tuple(f"={printable(level, 30)}" for level in texts.levels)
     return Column(values, suffixes, ("levels", "unknown") if (texts.codes < 0).any() else ("levels",))
+
+
+class Texts(NamedTuple):
+    """`levels`: the distinct values, stripped and sorted; `codes`: which one each row has, -1 where it has none."""
+
+    codes: np.ndarray
+    levels: list[str]
+
+    def share(self, chosen: np.ndarray) -> float:
+        """Of the values that are there, how many have one of the chosen levels."""
+        there = self.codes[self.codes >= 0]
+        return float(chosen[there].mean())
+
+    def numbers(self) -> np.ndarray:
+        """The level as a number, NaN where it is none."""
+        return np.asarray(pd.to_numeric(np.array(self.levels, dtype=object), errors="coerce"), np.float64)
+
+    def spread(self, of_levels: np.ndarray) -> np.ndarray:
+        """A number of each level as a column of rows, `(n, 1)`, NaN where there is no value."""
+        return np.append(of_levels, np.nan)[self.codes][:, None]
+
+    def look_like(self, pattern: re.Pattern[str]) -> bool:
+        """Whether nearly all of some values are of that form."""
+        some = self.levels[:: max(1, len(self.levels) // _LOOKED_AT)]
+        return sum(pattern.fullmatch(level) is not None for level in some) >= max(1, ENOUGH_NUMBERS * len(some))
+
+
+def texts_of(column: pd.Series) -> Texts:
+    """Of a column of any type; empty texts are missing."""
+    try:
+        raw, values = pd.factorize(column)
+    except TypeError:  # lists and the like cannot be looked up
+        raw, values = pd.factorize(column.map(str, na_action="ignore"))
+    stripped = [str(value).strip() for value in values]
+    levels = sorted(set(stripped) - {""})
+    place = {level: code for code, level in enumerate(levels)} | {"": -1}
+    codes = np.array([*(place[text] for text in stripped), -1])[raw]
+    return Texts(codes, levels)

@@ -31,13 +31,16 @@ class _Raw(NamedTuple):
 def read_table(path: str | Path, *, target: str | None = None) -> Table:
     r"""Examples and targets from a .csv, .tsv, .parquet, .npz or .npy file, which is never executed.
 
-    - `target`: the column (or array of an .npz file) to be learned; by default the last column, or the array `y`.
-      Text, truth values and whole numbers with few values are classes, everything else is numbers.
-    - Categories become columns of zeros and ones, dates numbers of days, missing values medians; columns that look
-      like identifiers and rows without a target are dropped. `notes` of the table say so.
-    - .npz: examples under X, data or images, targets under y, target or labels.
+    Categories become columns of zeros and ones, dates numbers of days, missing values medians; columns that look like
+    identifiers and rows without a target are dropped. `notes` of the table say so.
 
-    What cannot be used raises `TableError`.
+    Args:
+        path: of the file. In .npz files examples are under X, data or images, targets under y, target or labels.
+        target: the column (or array of an .npz file) to be learned; by default the last column, or the array `y`.
+
+    Returns:
+        A `Table`. Text, truth values and whole numbers with few values are classes, everything else is numbers. What
+        cannot be used raises `TableError`.
 
     >>> import pathlib, tempfile
     >>> from everwide.tables import read_table
@@ -57,9 +60,14 @@ def read_table(path: str | Path, *, target: str | None = None) -> Table:
 
 
 def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) -> tuple[Table, ...]:
-    """Examples without targets, of one file or several that are encoded alike: one table for each.
+    """Examples without targets, of one file or several that are encoded alike.
 
-    - `target`: a column that is no input, and left out. By default all columns are inputs; of an .npz file, X.
+    Args:
+        path, more: the files.
+        target: a column that is no input, and left out. By default all columns are inputs; of an .npz file, X.
+
+    Returns:
+        One `Table` for each file, whose `y` is `None`.
 
     >>> import pathlib, tempfile, numpy as np
     >>> from everwide.tables import read_inputs
@@ -76,11 +84,11 @@ def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) 
     for raw, frame in zip(raws, frames, strict=True):
         if list(frame.columns) != list(frames[0].columns):
             raise TableError(f"{raw.source} and {raws[0].source} have different columns: they must agree.")
-    found = encode(pd.concat(frames, ignore_index=True), " and ".join(dict.fromkeys(raw.source for raw in raws)))
+    encoded = encode(pd.concat(frames, ignore_index=True), " and ".join(dict.fromkeys(raw.source for raw in raws)))
     ends = np.cumsum([len(frame) for frame in frames])[:-1]
     return tuple(
-        Table(x, None, found.names, "", None, raw.source, (*raw.notes, *found.notes), _sites(found.names))
-        for raw, x in zip(raws, np.split(found.x, ends), strict=True)
+        Table(x, None, encoded.names, "", None, raw.source, (*raw.notes, *encoded.notes), _sites(encoded.names))
+        for raw, x in zip(raws, np.split(encoded.x, ends), strict=True)
     )
 
 
@@ -96,16 +104,14 @@ def _raw(path: str | Path) -> _Raw:
     try:
         require(_MEMORY_FOR_A_BYTE * path.stat().st_size, None, f"Reading {source}", "Use fewer rows or columns.")
         if kind in (".csv", ".tsv"):
-            return _Raw(*_framed(read_text(path), source))
-        if kind == ".parquet":
-            return _Raw(*_framed(_parquet(path), source))
-        return _of_numpy(path, source)
+            frame, notes = read_text(path)
+        elif kind == ".parquet":
+            frame, notes = _parquet(path)
+        else:
+            return _of_numpy(path, source)
+        return _Raw(frame, {}, source, notes)
     except OSError as fault:
         raise TableError(f"{source} cannot be read: {fault.strerror or fault}.") from None
-
-
-def _framed(found: Framed, source: str) -> tuple[pd.DataFrame, dict[str, np.ndarray], str, tuple[str, ...]]:
-    return found.frame, {}, source, found.notes
 
 
 def _parquet(path: Path) -> Framed:
@@ -144,10 +150,10 @@ def _of_numpy(path: Path, source: str) -> _Raw:
 
 def _of_frame(frame: pd.DataFrame, target: str, raw: _Raw) -> Table:
     frame = frame.reset_index(drop=True)
-    found = read_target(frame.iloc[:, list(frame.columns).index(target)], target, raw.source)
-    encoded = encode(frame.drop(columns=target).loc[found.kept].reset_index(drop=True), raw.source)
-    notes = (*raw.notes, *found.notes, *encoded.notes)
-    return Table(encoded.x, found.y, encoded.names, target, found.classes, raw.source, notes, _sites(encoded.names))
+    learned = read_target(frame.iloc[:, list(frame.columns).index(target)], target, raw.source)
+    encoded = encode(frame.drop(columns=target).loc[learned.kept].reset_index(drop=True), raw.source)
+    notes = (*raw.notes, *learned.notes, *encoded.notes)
+    return Table(encoded.x, learned.y, encoded.names, target, learned.classes, raw.source, notes, _sites(encoded.names))
 
 
 def _of_arrays(raw: _Raw, target: str | None) -> Table:
@@ -160,16 +166,16 @@ def _of_arrays(raw: _Raw, target: str | None) -> Table:
             f"{printable(key)} and {printable(name)} in {raw.source} have shapes {x.shape} and {y.shape}: expected one "
             "target for each row."
         )
-    found = read_target(pd.Series(y), name, raw.source)
-    images, notes = shaped(x[found.kept], key, raw.source)
+    learned = read_target(pd.Series(y), name, raw.source)
+    images, notes = shaped(x[learned.kept], key, raw.source)
     values, filled = _filled(images, key, raw.source)
-    return Table(values, found.y, _names(values), name, found.classes, raw.source, (*notes, *found.notes, *filled))
+    return Table(values, learned.y, _names(values), name, learned.classes, raw.source, (*notes, *learned.notes, *filled))
 
 
 def _inputs_alone(raw: _Raw, target: str | None) -> Table:
     if raw.frame is not None:
-        found = encode(_without(raw, target), raw.source)
-        return Table(found.x, None, found.names, "", None, raw.source, (*raw.notes, *found.notes))
+        encoded = encode(_without(raw, target), raw.source)
+        return Table(encoded.x, None, encoded.names, "", None, raw.source, (*raw.notes, *encoded.notes))
     key, x = inputs_of(raw.arrays, raw.source)
     images, notes = shaped(x, key, raw.source)
     values, filled = _filled(images, key, raw.source)

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import InputError
+from .._words import listed
 
-class TableError(ValueError):
+
+class TableError(InputError):
     """A file that cannot be used as it is; the message names it, the fault, and the way out.
 
     >>> from everwide.tables import read_table
@@ -21,7 +24,7 @@ class TableError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Examples and targets of a file. Made by `read_table`, `read_inputs` and `digits_table`.
+    """Examples and targets of a file. Made by `read_table`, `read_inputs` and `Table.digits`.
 
     - `x`: float64 and finite, `(n, columns)`, or `(n, height, width, channels)` for images. `names`: of its columns.
     - `y`: targets in float64, or codes 0, 1, ... of `classes`; `None` where only inputs were asked for.
@@ -29,9 +32,9 @@ class Table:
     - `source`: the name of the file. `notes`: sentences on what was dropped, filled and encoded.
     - `sites`: the shape of one example, if flat rows are images.
 
-    >>> from everwide.tables import digits_table
-    >>> table = digits_table()
-    >>> table.rows, table.task, table.sites
+    >>> from everwide.tables import Table
+    >>> table = Table.digits()
+    >>> table.n, table.task, table.sites
     (1797, 'classification', (8, 8, 1))
     """
 
@@ -44,8 +47,29 @@ class Table:
     notes: tuple[str, ...] = ()
     sites: tuple[int, ...] | None = None
 
+    @classmethod
+    def digits(cls) -> "Table":
+        """The handwritten digits of scikit-learn: 1797 images of 8 by 8 pixels, as flat rows.
+
+        >>> from everwide.tables import Table
+        >>> Table.digits().classes[:3]
+        ('0', '1', '2')
+        """
+        from sklearn.datasets import load_digits
+
+        x, y = (np.asarray(part) for part in load_digits(return_X_y=True))
+        return cls(
+            x=x.astype(np.float64),
+            y=y.astype(np.int64),
+            names=tuple(f"pixel {row},{column}" for row in range(8) for column in range(8)),
+            target="digit",
+            classes=tuple(str(digit) for digit in range(10)),
+            source="digits of scikit-learn",
+            sites=(8, 8, 1),
+        )
+
     @property
-    def rows(self) -> int:
+    def n(self) -> int:
         """How many examples there are."""
         return len(self.x)
 
@@ -62,8 +86,8 @@ class Table:
     def take(self, rows: Any) -> "Table":
         """Some of the rows, by their numbers; classes keep their codes.
 
-        >>> from everwide.tables import digits_table
-        >>> digits_table().take([0, 5]).rows
+        >>> from everwide.tables import Table
+        >>> Table.digits().take([0, 5]).n
         2
         """
         return replace(self, x=self.x[rows], y=None if self.y is None else self.y[rows])
@@ -75,15 +99,14 @@ def printable(text: Any, most: int = 60) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """The first of some names, and how many others there are."""
-    shown = ", ".join(printable(name, 40) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} others"
+def listed_names(names: Sequence[str]) -> str:
+    """The first of some names from a file, and how many more there are."""
+    return listed([printable(name, 40) for name in names], most=4)
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:
     """Names of columns, printable, none empty, none twice."""
-    found: list[str] = []
+    unique: list[str] = []
     taken: set[str] = set()
     copies: Counter[str] = Counter()
     for number, name in enumerate(names, start=1):
@@ -92,5 +115,5 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
             copies[base] += 1
             free = f"{base}.{copies[base] + 1}"
         taken.add(free)
-        found.append(free)
-    return tuple(found)
+        unique.append(free)
+    return tuple(unique)

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from ._columns import is_date
-from ._table import TableError, listed, printable, unique_names
-from ._texts import ENOUGH_NUMBERS, texts_of
+from ._columns import ENOUGH_NUMBERS, is_date, texts_of
+from ._table import TableError, listed_names, printable, unique_names
 
 MOST_WHOLE_CLASSES = 20
 _ROWS_FOR_A_CLASS = 5  # at least, on average: whole numbers with more values are numbers
@@ -35,7 +34,7 @@ def chosen_name(names: Sequence[str], wanted: str | None, source: str) -> str:
         if candidate in by_name:
             return by_name[candidate]
     near = difflib.get_close_matches(printable(wanted), names, n=3, cutoff=0.4)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {listed(names)}."
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {listed_names(names)}."
     raise TableError(f"{source} has no column {printable(wanted)!r}. {hint}")
 
 
@@ -48,8 +47,8 @@ def read_target(column: pd.Series, name: str, source: str) -> Target:
     numeric = types.is_numeric_dtype(column.dtype) and not types.is_bool_dtype(column.dtype)
     if types.is_complex_dtype(column.dtype):
         raise TableError(f"{what} holds complex numbers: expected real numbers or classes.")
-    found = _numbers(column, what) if numeric else _texts(column, what)
-    return found._replace(notes=(*_lost(found.kept), *found.notes))
+    target = _numbers(column, what) if numeric else _texts(column, what)
+    return target._replace(notes=(*_lost(target.kept), *target.notes))
 
 
 def _lost(kept: np.ndarray) -> tuple[str, ...]:
@@ -78,9 +77,9 @@ def _texts(column: pd.Series, what: str) -> Target:
     numbers = texts.numbers()
     known = ~np.isnan(numbers)
     if len(texts.levels) > MOST_WHOLE_CLASSES and texts.share(known) >= ENOUGH_NUMBERS:
-        found = _numbers(pd.Series(texts.spread(numbers)[:, 0]), what)
+        target = _numbers(pd.Series(texts.spread(numbers)[:, 0]), what)
         lost = int((~known[texts.codes[kept]]).sum())
-        return found._replace(notes=(*found.notes, *(f"Of these, {lost} had texts among numbers.",) * (lost > 0)))
+        return target._replace(notes=(*target.notes, *(f"Of these, {lost} had texts among numbers.",) * (lost > 0)))
     return _classes(texts.codes[kept], texts.levels, kept, what)
 
 
@@ -102,5 +101,5 @@ def _classes(codes: np.ndarray, levels: list[str], kept: np.ndarray, what: str) 
         )
     counts = np.bincount(codes, minlength=len(levels))
     single = [level for level, count in zip(levels, counts, strict=True) if count == 1]
-    notes = (f"Classes with one row only: {listed(single)}.",) if single else ()
+    notes = (f"Classes with one row only: {listed_names(single)}.",) if single else ()
     return Target(codes.astype(np.int64), kept, unique_names(levels), notes)

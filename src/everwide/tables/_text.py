@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ._table import TableError, listed, unique_names
+from ._table import TableError, listed_names, unique_names
 
 MOST_COLUMNS = 20_000
 _SAMPLE = 1 << 16  # bytes that are looked at before the file is read
@@ -73,7 +73,7 @@ def _header(path: Path, encoding: str, separator: str) -> _Header:
         return _Header(tuple(f"column {number}" for number in range(1, len(cells) + 1)), False, (note,))
     bare = [cell.strip() for cell in cells]
     twice = [name for name, count in Counter(bare).items() if name and count > 1]
-    notes = (f"Columns of the same name were numbered: {listed(twice)}.",) if twice else ()
+    notes = (f"Columns of the same name were numbered: {listed_names(twice)}.",) if twice else ()
     return _Header(unique_names(bare), True, notes)
 
 

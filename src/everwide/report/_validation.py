@@ -18,9 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
-from ..._checks import InputError
-from ...estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor
-from ._problem import QUICK, Problem, known_target
+from .._checks import InputError
+from .._problem import Problem, known_target
+from ..estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor
 
 SHOWN_LEVEL = 0.9
 LEVELS = (0.5, 0.8, SHOWN_LEVEL, 0.95)
@@ -84,9 +84,9 @@ class _Fitted(NamedTuple):
 
 
 def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> _Fitted:
-    """The network, chosen on these rows; and a Gaussian process, or in a hurry itself, for probabilities."""
+    """The network, chosen on these rows; and a Gaussian process, or if it must be quick itself, for probabilities."""
     trained = problem.new(WideClassifier if problem.classes else WideRegressor).fit(x, y)
-    if hurried(problem):
+    if not uses_process(problem):
         return _Fitted(trained, trained)
     process = WideGPClassifier if problem.classes else WideGPRegressor
     # What is chosen for flat rows reads them twice, a network that is given once: the process must be chosen as well.
@@ -94,15 +94,15 @@ def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> _Fitted:
     return _Fitted(trained, problem.new(process, network).fit(x, y))
 
 
-def hurried(problem: Problem) -> bool:
-    """Whether probabilities are those of the trained network: another kernel would have to be compiled."""
-    return problem.limits is QUICK and problem.classes is not None
+def uses_process(problem: Problem) -> bool:
+    """Whether a Gaussian process says how sure it is; if not, the network itself: no other kernel is compiled."""
+    return not (problem.quick and problem.classes)
 
 
 def _rows(problem: Problem) -> tuple[np.ndarray, int]:
     """At random; those of classes with fewer rows than folds cannot be on both sides of every split."""
     y, rng = known_target(problem.table), np.random.default_rng([problem.seed, 1])
-    chosen = np.sort(rng.permutation(len(y))[: problem.limits.validation_rows])
+    chosen = np.sort(rng.permutation(len(y))[: problem.limits.n_validation])
     if len(chosen) < 2 * problem.limits.folds:
         raise InputError(f"cross-validation needs at least {2 * problem.limits.folds} rows, and there are {len(y)}.")
     if not problem.classes:
@@ -127,15 +127,16 @@ def _rivals(problem: Problem) -> dict[str, Callable[[], Any]]:
             "gradient boosting": lambda: HistGradientBoostingClassifier(**boosting),
             "RBF SVM": lambda: make_pipeline(StandardScaler(), SVC()),
         }
-    scaled = lambda: TransformedTargetRegressor(SVR(), transformer=StandardScaler())
     return {
         "random forest": lambda: RandomForestRegressor(random_state=seed, n_jobs=-1),
         "gradient boosting": lambda: HistGradientBoostingRegressor(**boosting),
-        "RBF SVM": lambda: make_pipeline(StandardScaler(), scaled()),
+        "RBF SVM": lambda: make_pipeline(
+            StandardScaler(), TransformedTargetRegressor(SVR(), transformer=StandardScaler())
+        ),
     }
 
 
 def _boosting(problem: Problem) -> dict[str, Any]:
     """All rounds on all rows: rare classes cannot be split once more."""
-    rounds = _QUICK_ROUNDS if problem.limits is QUICK else 100
+    rounds = _QUICK_ROUNDS if problem.quick else 100
     return {"random_state": problem.seed, "max_iter": rounds, "early_stopping": False}

@@ -1,43 +1,56 @@
 """The network that was chosen, and its plan."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import jax
 import numpy as np
 
+from ..._problem import Problem
+from ..._walk import walk
+from ..._words import count, number
 from ...kernels import explain
-from .._words import count, number
-from ._problem import Problem
-from ._section import Fact, Grid, Section
+from .._section import Fact, Grid, Section, Text
 
-KEY, TITLE = "architecture", "The network"
-QUESTION = "Which network is this report about, and what does it compute?"
+_LONG = 1e6  # times of training, over the kernel's mean diagonal, that are as good as endless
 
 
-def architecture(problem: Problem) -> Section:
-    """The choice of the estimator, and `everwide.explain`."""
+@dataclass(frozen=True, eq=False)
+class Architecture:
+    """The choice of the estimator, the plan of `everwide.explain`, and the network as equinox prints it."""
+
+    choice: dict[str, Any]
+    plan: dict[str, Any]
+    layers_with_weights: int
+    network: str
+
+
+def architecture(problem: Problem) -> Architecture:
+    """What was chosen, or asked for, and what it computes."""
     plan = explain(problem.net, problem.x.shape[1:])
-    choice, steps = problem.estimator.choice_, plan.to_dict()
-    weights = [step for step in plan.steps if step.name.partition(" ")[0] in _WEIGHTS]
+    weights = [visit for visit in walk(problem.net) if visit.layer.weights()]
+    numbers = jax.tree.map(lambda leaf: float(leaf) if np.ndim(leaf) == 0 else leaf, problem.net)
+    return Architecture(problem.estimator.choice_.to_dict(), plan.to_dict(), len(weights), repr(numbers))
+
+
+def _text(problem: Problem, result: Architecture) -> Text:
+    plan = result.plan
+    side = plan["tile_examples"]
     facts = (
-        Fact("Network", str(choice).splitlines()[0], _why(problem)),
+        Fact("Network", str(problem.estimator.choice_).splitlines()[0], _why(problem)),
         Fact(
             "Layers with weights",
-            count(len(weights)),
+            count(result.layers_with_weights),
             "Repeated layers count once. Build a finite copy with net.init(key, shape, width=256).",
         ),
         _held_back(problem),
         Fact(
             "Memory of a tile",
-            f"{number(steps['tile_peak_bytes'] / 1e6)} MB",
-            f"For kernels of {plan.examples} by {plan.examples} rows at a time; nothing larger is held beside the "
-            "matrix itself.",
+            f"{number(plan['tile_peak_bytes'] / 1e6)} MB",
+            f"For kernels of {side} by {side} rows at a time; nothing larger is held beside the matrix itself.",
         ),
     )
-    numbers = {"choice": choice.to_dict(), "plan": steps, "network": _printed(problem)}
-    return Section(KEY, TITLE, QUESTION, numbers, facts, notes=_shown(problem), grids=(_plan_table(steps),))
-
-
-_LONG = 1e6  # times of training, over the kernel's mean diagonal, that are as good as endless
-_WEIGHTS = ("Dense", "Conv", "ConvLocal", "ConvTranspose", "SelfAttention", "Aggregate")
+    return Text(facts, notes=columns_note(problem), grids=(_grid(plan),))
 
 
 def _why(problem: Problem) -> str:
@@ -49,7 +62,7 @@ def _why(problem: Problem) -> str:
     )
 
 
-def _shown(problem: Problem) -> tuple[str, ...]:
+def columns_note(problem: Problem) -> tuple[str, ...]:
     """Why the first layer reads more numbers than there are columns."""
     if problem.asked != "auto" or problem.table.x.ndim != 2:
         return ()
@@ -71,21 +84,27 @@ def _held_back(problem: Problem) -> Fact:
     return Fact("Ridge", number(choice.relative_ridge), meaning)
 
 
-def _printed(problem: Problem) -> str:
-    """As equinox prints it, with numbers in place of arrays."""
-    leaves = jax.tree.map(lambda leaf: float(leaf) if np.ndim(leaf) == 0 else leaf, problem.net)
-    return repr(leaves)
-
-
-def _plan_table(steps: dict) -> Grid:
-    shape = lambda sizes: " \u00d7 ".join("width" if size is None else str(size) for size in sizes)
+def _grid(plan: dict[str, Any]) -> Grid:
     rows = tuple(
         (
             "\u2003" * step["depth"] + step["layer"],
-            shape(step["input"]),
-            shape(step["output"]),
+            _sizes(step["input"]),
+            _sizes(step["output"]),
             f"{number(step['tile_bytes'] / 1e3)} kB",
         )
-        for step in steps["steps"]
+        for step in plan["steps"]
     )
     return Grid("The plan: what goes in and out of every layer", ("layer", "reads", "writes", "tile"), rows)
+
+
+def _sizes(shape: list[int | None]) -> str:
+    return " \u00d7 ".join("width" if size is None else str(size) for size in shape)
+
+
+SECTION = Section(
+    "architecture",
+    "The network",
+    "Which network is this report about, and what does it compute?",
+    measure=architecture,
+    describe=_text,
+)

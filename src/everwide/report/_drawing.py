@@ -2,11 +2,14 @@
 
 import base64
 import io
-import re
+import math
 from collections.abc import Callable
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
+
+from .._words import number
 
 # What is drawn in these colours takes those of the page.
 INK, MUTED, RULE = "#10121a", "#6b7081", "#d9dbe3"
@@ -20,6 +23,7 @@ _VARIABLES = {
     GREEN: "--green",
     GREY: "--grey",
 }
+_LONG, _RAISED = 1e5, str.maketrans("0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 _WIDTH = 5.4  # inches: 389 units of the drawing, so that words can be read on a phone
 _STYLE = {
     "svg.fonttype": "none",
@@ -63,19 +67,46 @@ def drawn(key: str, title: str, draw: Callable[[Any], None], height: float = 3.0
 
 def _inline(text: str, key: str, title: str) -> str:
     """Without what belongs to files; with names of its own, the colours of the page, and words for screen readers."""
-    body = text[text.index("<svg") :]
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    body = re.sub(r"<style[^>]*>.*?</style>", "", body, flags=re.DOTALL)
-    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
-    body = re.sub(r'\bid="([^"]+)"', rf'id="{key}-\1"', body)
-    body = re.sub(r'(href="|url\()#', rf"\1#{key}-", body)
-    box = re.search(r'viewBox="[^"]+"', body)
-    assert box is not None  # matplotlib always writes one
-    opening = f'<svg {box.group()} xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    body = re.sub(r"<svg[^>]*>", f'{opening} role="img" aria-label="{title}">', body, count=1)
+    root = ElementTree.fromstring(text)
+    for parent in list(root.iter()):
+        for child in [one for one in parent if _name(one.tag) in ("metadata", "style")]:
+            parent.remove(child)
+    for element in root.iter():
+        element.tag = _name(element.tag)
+        element.attrib = {_name(name): _on_page(_name(name), value, key) for name, value in element.attrib.items()}
+        element.tail = "\n" if element.tail is None or not element.tail.strip() else element.tail
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": title}
+    return ElementTree.tostring(root, encoding="unicode").strip()
+
+
+def _name(name: str) -> str:
+    """Without its namespace: in a page, `svg` and all inside it need none."""
+    return name.rpartition("}")[2]
+
+
+def _on_page(name: str, value: str, key: str) -> str:
+    """The value of an attribute; names and references begin with the key of the drawing."""
+    if name == "id":
+        return f"{key}-{value}"
+    value = f"#{key}-{value[1:]}" if name == "href" else value.replace("url(#", f"url(#{key}-")
     for colour, variable in _VARIABLES.items():
-        body = body.replace(colour, f"var({variable})")
-    return re.sub(r"\n\s*", "\n", body).strip()
+        value = value.replace(colour, f"var({variable})")
+    return value
+
+
+def tick(value: float) -> str:
+    """A number, or a power of ten where that is shorter."""
+    if value < _LONG:
+        return number(value, 2)
+    power = round(math.log10(value))
+    return "10" + str(power).translate(_RAISED) if math.isclose(value, 10.0**power) else ""
+
+
+def plain_ticks(*axes: Any) -> None:
+    """Ticks of logarithmic axes as numbers, without those between."""
+    for axis in axes:
+        axis.set_major_formatter(lambda value, _: tick(value))
+        axis.set_minor_formatter(lambda value, _: "")
 
 
 def thumbnail(pixels: np.ndarray) -> str:

@@ -1,20 +1,22 @@
-"""A table made ready: the network that was chosen, and the rows on which kernels are computed."""
+"""A table and a network made ready for each other: what the report and the command line speak of."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..._engine import Gram
-from ..._gram import gram
-from ...estimators import WideClassifier, WideRegressor
-from ...layers import AbstractLayer
-from ...tables import Table
-from ._nets import asked_network
+from ._checks import InputError
+from ._engine import Gram
+from ._gram import gram
+from .estimators import WideClassifier, WideRegressor
+from .layers import AbstractLayer
+from .signal import ArchitectureError, Signal
+from .tables import Table
 
+T = TypeVar("T")
 _HELD_OUT = 0.25  # of the rows with kernels
 _LEAST_RIDGE = 1e-8  # of the mean diagonal: what rounding asks for
 
@@ -22,17 +24,17 @@ _LEAST_RIDGE = 1e-8  # of the mean diagonal: what rounding asks for
 class Compared(NamedTuple):
     """Finite networks that are trained: rows of each, how many, steps."""
 
-    rows: int
+    n: int
     seeds: int
     steps: int
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of the data every part of the report looks at."""
+    """How much of the data is looked at: rows with kernels, rows and folds of cross-validation, finite networks."""
 
-    kernel_rows: int
-    validation_rows: int
+    n_kernel: int
+    n_validation: int
     folds: int
     compared: Compared
 
@@ -43,7 +45,7 @@ QUICK = Limits(400, 480, 3, Compared(32, 2, 64))
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A table, the network that was chosen for it, and what the parts of the report share.
+    """A table, the network that was chosen for it, and what all answers about them share. Made by `prepare`.
 
     - `asked`: what estimators are given as `architecture`. `input_shape`: into which they fold a row, if they do.
     - `rows`: of the table, at random, for everything that needs a kernel. `estimator`: fitted to them.
@@ -62,6 +64,12 @@ class Problem:
     held: Int[np.ndarray, " held"]
     limits: Limits
     seed: int
+    _shared: dict[Any, Any] = field(default_factory=dict, init=False)
+
+    @property
+    def quick(self) -> bool:
+        """Whether fewer rows and folds were asked for."""
+        return self.limits.folds == QUICK.folds
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -84,11 +92,22 @@ class Problem:
         centred = self._outputs - self.means
         return centred if self.classes else centred / max(float(centred.std()), np.finfo(np.float64).tiny)
 
+    @property
+    def unit(self) -> float:
+        """Of the outputs, in those of the target: the standard deviation of numbers; 1 for classes."""
+        return 1.0 if self.classes else float(self.labels.std())
+
+    @property
+    def forecast_target(self) -> np.ndarray:
+        """What `everwide.forecasting` is given: codes of classes, or the numbers that the network learns."""
+        return self.labels.astype(np.int64) if self.classes else self.y[:, 0]
+
     @cached_property
     def _outputs(self) -> Float[np.ndarray, "n outputs"]:
         if not self.classes:
             return self.labels.astype(np.float64)[:, None]
-        return np.eye(len(self.classes))[self.labels.astype(np.int64)][:, np.unique(self.labels.astype(np.int64))]
+        codes = self.labels.astype(np.int64)
+        return np.eye(len(self.classes))[codes][:, np.unique(codes)]
 
     @cached_property
     def kernel(self) -> Gram:
@@ -96,38 +115,68 @@ class Problem:
         return gram(self.net, self.x)
 
     @property
-    def ridge(self) -> float:
-        """Of the kernel's mean diagonal; what stops after a time t learns about what a ridge of 1/t leaves to learn."""
+    def relative_ridge(self) -> float:
+        """Of the mean diagonal; what stops after a time t learns about what a ridge of 1/t leaves to learn."""
         choice = self.estimator.choice_
         return max(choice.relative_ridge, 1 / choice.relative_time if choice.relative_time > 0 else 0.0, _LEAST_RIDGE)
+
+    def ridge(self, kernel: Float[np.ndarray, "n n"]) -> float:
+        """What is added to the diagonal of this kernel."""
+        return self.relative_ridge * float(np.mean(np.diagonal(kernel)))
 
     def new(self, make: Callable[..., Any], architecture: AbstractLayer | str | None = None) -> Any:
         """A new estimator of this kind, with the architecture that was asked for, or another."""
         chosen = self.asked if architecture is None else architecture
         return make(chosen, input_shape=self.input_shape, random_state=self.seed)
 
+    def once(self, compute: Callable[["Problem"], T]) -> T:
+        """What several answers need: computed for the first of them."""
+        if compute not in self._shared:
+            self._shared[compute] = compute(self)
+        return self._shared[compute]
+
 
 def known_target(table: Table) -> np.ndarray:
     """The target of a table that has one."""
     if table.y is None:
-        raise ValueError(f"{table.source} has no target: a report is about what a network learns. Name a column.")
+        raise InputError(f"{table.source} has no target: nothing says what a network is to learn. Name a column.")
     return table.y
 
 
-def prepared(table: Table, net: AbstractLayer | str | None, limits: Limits, seed: int) -> Problem:
-    """Choose rows and a network."""
-    y = known_target(table)
-    asked, shape = asked_network(net, table)
+def shape_for(net: AbstractLayer | str, table: Table) -> tuple[int, ...]:
+    """The shape in which a network reads an example of this table: flat rows become images where they must."""
+    flat = tuple(table.x.shape[1:])
+    if isinstance(net, str):
+        return flat if net in ("auto", "mlp") else tuple(table.shape)
+    faults = []
+    for shape in (flat, tuple(table.shape)):
+        try:
+            net.describe(Signal(shape))
+        except ArchitectureError as fault:
+            faults.append(fault)
+        else:
+            return shape
+    raise faults[0]
+
+
+def prepare(
+    table: Table, net: AbstractLayer | str = "auto", *, quick: bool = False, most: int | None = None, seed: int = 0
+) -> Problem:
+    """Choose rows (`most` of them, if there are more) and a network, and scale the rows for it."""
+    y, shape = known_target(table), shape_for(net, table)
+    limits = QUICK if quick else FULL
+    limits = limits if most is None else replace(limits, n_kernel=most)
     rng = np.random.default_rng(seed)
-    rows = np.sort(rng.permutation(len(y))[: limits.kernel_rows])
+    rows = np.sort(rng.permutation(len(y))[: limits.n_kernel])
+    folded = None if shape == tuple(table.x.shape[1:]) else shape
     make = WideClassifier if table.classes else WideRegressor
-    estimator = make(asked, input_shape=shape, random_state=seed).fit(table.x[rows], y[rows])
+    estimator = make(net, input_shape=folded, random_state=seed).fit(table.x[rows], y[rows])
     order = rng.permutation(len(rows))
     held = max(1, round(_HELD_OUT * len(rows)))
     return Problem(
         table=table,
-        asked=asked,
-        input_shape=shape,
+        asked=net,
+        input_shape=folded,
         rows=rows,
         estimator=estimator,
         net=estimator.network_,

@@ -1,0 +1,214 @@
+"""Whether the network knows what it does not know."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float, Int
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import log_loss
+
+from ..._problem import Problem
+from ..._words import count, number, percent
+from .._drawing import BLUE, GREY
+from .._section import Fact, Figure, Grid, Section, Text
+from .._validation import LEVELS, SHOWN_LEVEL, Validation, cross_validated, uses_process
+
+_BINS = 10
+_PROCESS, _ITSELF = "A Gaussian process of such networks", "The trained network, calibrated on its training rows"
+_GOOD, _FAIR = 0.03, 0.08
+_SAFE = 0.99
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCalibration:
+    """Probabilities of the predicted class (confidence) beside the share of right predictions (accuracy), by bins.
+
+    `n_safe`: the most confident rows of which 99 % are right; `safe_confidence`: the least confidence among them.
+    """
+
+    n: int
+    classes: int
+    confidence: Float[np.ndarray, " bins"]
+    accuracy: Float[np.ndarray, " bins"]
+    bin_sizes: Int[np.ndarray, " bins"]
+    expected_calibration_error: float
+    log_loss: float
+    mean_confidence: float
+    mean_accuracy: float
+    n_safe: int
+    safe_confidence: float
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalCalibration:
+    """How often intervals held the target, by their level; and the density of what was measured."""
+
+    n: int
+    levels: Float[np.ndarray, " levels"]
+    covered: Float[np.ndarray, " levels"]
+    coverage_of_90_percent_intervals: float
+    log_likelihood: float
+    mean_std: float
+    median_half_width_of_90_percent_intervals: float
+    std_of_scores: float
+
+
+def calibration_of_classes(validation: Validation) -> ClassCalibration:
+    """Reliability in bins of equal size, and the expected calibration error."""
+    truth, probability = validation.truth.astype(np.int64), validation.probability
+    sure = np.minimum(probability.max(1), 1.0)
+    right = (probability.argmax(1) == truth).astype(np.int64)
+    accuracy, confidence = calibration_curve(right, sure, n_bins=_BINS, strategy="quantile")
+    edges = np.quantile(sure, np.linspace(0, 1, _BINS + 1))
+    sizes = np.bincount(np.searchsorted(edges[1:-1], sure))
+    sizes = sizes[sizes > 0]
+    order = np.argsort(-sure, kind="stable")
+    safe = np.flatnonzero(np.cumsum(right[order]) >= _SAFE * np.arange(1, len(sure) + 1))
+    n_safe = int(safe[-1]) + 1 if len(safe) else 0
+    return ClassCalibration(
+        n=len(sure),
+        classes=probability.shape[1],
+        confidence=confidence,
+        accuracy=accuracy,
+        bin_sizes=sizes,
+        expected_calibration_error=float(np.sum(sizes * np.abs(confidence - accuracy)) / len(sure)),
+        log_loss=float(log_loss(truth, probability, labels=np.arange(probability.shape[1]))),
+        mean_confidence=float(sure.mean()),
+        mean_accuracy=float(right.mean()),
+        n_safe=n_safe,
+        safe_confidence=float(sure[order[n_safe - 1]]) if n_safe else 1.0,
+    )
+
+
+def calibration_of_intervals(validation: Validation) -> IntervalCalibration:
+    """Coverage of intervals, and the likelihood of a Gaussian."""
+    std = np.maximum(validation.std, np.finfo(np.float64).tiny)
+    scores, covered = (validation.truth - validation.mean) / std, validation.inside.mean(0)
+    return IntervalCalibration(
+        n=len(scores),
+        levels=np.array(LEVELS),
+        covered=covered,
+        coverage_of_90_percent_intervals=float(covered[LEVELS.index(SHOWN_LEVEL)]),
+        log_likelihood=float(np.mean(scipy.stats.norm.logpdf(validation.truth, validation.mean, std))),
+        mean_std=float(np.mean(validation.std)),
+        median_half_width_of_90_percent_intervals=float(np.median(validation.half_width)),
+        std_of_scores=float(np.std(scores)),
+    )
+
+
+def _measured(problem: Problem) -> ClassCalibration | IntervalCalibration:
+    validation = problem.once(cross_validated)
+    return calibration_of_classes(validation) if problem.classes else calibration_of_intervals(validation)
+
+
+def _text(problem: Problem, result: ClassCalibration | IntervalCalibration) -> Text:
+    judge = _PROCESS if uses_process(problem) else _ITSELF
+    note = f"{judge}, on {count(result.n)} rows it had not seen"
+    if isinstance(result, IntervalCalibration):
+        return Text(_interval_facts(result), notes=(f"{note}.",), grids=(_interval_grid(result),))
+    return Text(class_facts(result), notes=(f"{note}, in bins of equal size.",), grids=(_class_grid(result),))
+
+
+def class_facts(result: ClassCalibration) -> tuple[Fact, ...]:
+    """What to do with the numbers."""
+    return (
+        Fact("Expected calibration error", percent(result.expected_calibration_error), _honest(result)),
+        _threshold(result),
+        Fact(
+            "Log loss",
+            number(result.log_loss),
+            f"Nats by row; {number(float(np.log(result.classes)))} would be guessing. Lower is better: use it to "
+            "compare with other models that give probabilities.",
+        ),
+    )
+
+
+def _class_grid(result: ClassCalibration) -> Grid:
+    bins = zip(result.confidence, result.accuracy, result.bin_sizes, strict=True)
+    rows = tuple((percent(sure), percent(right), count(n)) for sure, right, n in bins)
+    return Grid("What it said, and what was", ("said", "right", "rows"), rows)
+
+
+def _honest(result: ClassCalibration) -> str:
+    error = result.expected_calibration_error
+    if error < _GOOD:
+        return "The probabilities can be taken at their word."
+    side = "too sure of itself" if result.mean_confidence > result.mean_accuracy else "too careful"
+    if error < _FAIR:
+        return f"It is a little {side}: probabilities are good for ranking, and nearly so for decisions."
+    return f"It is {side}: calibrate the probabilities (sklearn.calibration) before you decide by them."
+
+
+def _threshold(result: ClassCalibration) -> Fact:
+    """The share of rows that can be decided with 99 % accuracy: those of which it is the most sure."""
+    label = "Decided at 99\u202f%"
+    if result.n_safe == 0:
+        return Fact(label, "none", "No group of rows is that safe: have people look at its answers.")
+    edge = percent(result.safe_confidence, 0)
+    meaning = f"It is at least {edge} sure of these rows, and right about 99\u202f% of them. Send the others to people."
+    return Fact(label, percent(result.n_safe / result.n, 0), meaning)
+
+
+def _interval_facts(result: IntervalCalibration) -> tuple[Fact, ...]:
+    at_90, half = result.coverage_of_90_percent_intervals, result.median_half_width_of_90_percent_intervals
+    return (
+        Fact("Coverage of 90\u202f% intervals", percent(at_90), _covers(at_90)),
+        Fact(
+            "Usual width of an interval",
+            f"\u00b1 {number(half)}",
+            "In units of the target, for 90\u202f%; half of the rows have a narrower one. Is that narrow enough?",
+        ),
+        Fact(
+            "Log likelihood",
+            number(result.log_likelihood),
+            "Nats by row, of what was measured under what was predicted. Higher is better: use it to compare models.",
+        ),
+    )
+
+
+def _interval_grid(result: IntervalCalibration) -> Grid:
+    rows = tuple((percent(a, 0), percent(b)) for a, b in zip(result.levels, result.covered, strict=True))
+    return Grid("Intervals, and how often they held", ("should hold", "held"), rows)
+
+
+def _covers(share: float) -> str:
+    if abs(share - 0.9) < _GOOD:
+        return "The intervals can be taken at their word."
+    if share < 0.9:
+        return "The intervals are too narrow: widen them until they hold as often as they say."
+    return "The intervals are wider than they need be: safe, and a little wasteful."
+
+
+def _draw(figure: Any, result: ClassCalibration | IntervalCalibration) -> None:
+    classes, ax = isinstance(result, ClassCalibration), figure.subplots()
+    across, up = (result.confidence, result.accuracy) if classes else (result.levels, result.covered)
+    low = 100 * max(0.0, min(float(np.min(across)), float(np.min(up))) - 0.05)
+    ax.plot([low, 100], [low, 100], "--", color=GREY, linewidth=1, label="honest")
+    if classes:
+        error = 196 * np.sqrt(np.maximum(up * (1 - up), 1e-4) / result.bin_sizes)
+        ax.errorbar(100 * across, 100 * up, error, fmt="none", ecolor=BLUE, alpha=0.35, linewidth=4)
+    ax.plot(100 * across, 100 * up, "o-", color=BLUE, label="this network")
+    words = ("how sure it said it was, %", "how often it was right, %") if classes else ("should hold, %", "held, %")
+    ax.set(xlabel=words[0], ylabel=words[1], xlim=(low, 101), ylim=(low, 101))
+    ax.legend(loc="upper left")
+
+
+def _tile(result: ClassCalibration | IntervalCalibration) -> Fact:
+    if isinstance(result, ClassCalibration):
+        meaning = "between how sure it says it is, and how often it is right"
+        return Fact("calibration error", percent(result.expected_calibration_error), meaning)
+    share = percent(result.coverage_of_90_percent_intervals)
+    return Fact("of 90\u202f% intervals hold", share, "on rows it has not seen")
+
+
+SECTION = Section(
+    "calibration",
+    "Whether it knows when it is wrong",
+    "When it says that it is 90\u202f% sure, is it right nine times out of ten?",
+    measure=_measured,
+    describe=_text,
+    figure=Figure(_draw, 3.2, "On the dashed line it is as good as it says; below, it is too sure."),
+    tile=_tile,
+)

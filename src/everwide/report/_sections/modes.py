@@ -1,0 +1,135 @@
+"""The kernel's spectrum, and which part of the target each mode carries."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..._problem import Problem
+from ..._words import count, number, percent
+from ...spectral import Spectrum
+from ...theory.eigenlearning import cumulative_power
+from .._drawing import BLUE, GREY, ORANGE, plain_ticks
+from .._section import Fact, Figure, Grid, Section, Text
+
+_LADDER = (1, 3, 10, 30, 100, 300, 1000, 3000)
+_MOST = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """Eigenvalues of the tangent kernel over n, strongest first, and the power of target and kernel so far.
+
+    `effective_dimension`: of the kernel with its ridge. `learnable`: the share of the target that can be fitted.
+    """
+
+    n: int
+    eigenvalues: Float[np.ndarray, " n"]
+    target_power: Float[np.ndarray, " n"]
+    kernel_power: Float[np.ndarray, " n"]
+    rank: int
+    modes_for_90_percent: int
+    effective_dimension: float
+    target_in_effective_modes: float
+    learnable: float
+
+
+def modes(problem: Problem) -> Modes:
+    """The spectrum of the tangent kernel beside the target."""
+    spectrum = Spectrum.of(problem.kernel.ntk)
+    values = np.maximum(spectrum.values[::-1], 0.0)
+    target = np.minimum(cumulative_power(spectrum.vectors[:, ::-1], problem.y), 1.0)
+    n, effective = len(values), float(np.sum(values / (values + problem.ridge(problem.kernel.ntk))))
+    return Modes(
+        n=n,
+        eigenvalues=values / n,
+        target_power=target,
+        kernel_power=np.cumsum(values) / values.sum(),
+        rank=spectrum.rank,
+        modes_for_90_percent=int(np.searchsorted(target, _MOST * (1 - 1e-12))) + 1,
+        effective_dimension=effective,
+        target_in_effective_modes=float(target[min(n - 1, max(0, round(effective) - 1))]),
+        learnable=float(target[spectrum.rank - 1]),
+    )
+
+
+def _text(problem: Problem, result: Modes) -> Text:
+    facts = (
+        Fact(f"Modes for {percent(_MOST, 0)} of the target", count(result.modes_for_90_percent), _easy(result)),
+        Fact(
+            "Effective modes",
+            count(result.effective_dimension),
+            f"What ridge or stopping leaves. They carry {percent(result.target_in_effective_modes)} of the target; the "
+            "rest is treated as noise. If that is little, more rows help more than another ridge.",
+        ),
+        Fact("Rank", f"{count(result.rank)} of {count(result.n)}", _rank(result)),
+        Fact(
+            "Strongest mode",
+            percent(float(result.kernel_power[0])),
+            "Its share of the kernel. It sets the largest stable learning rate; when it is near 100\u202f%, "
+            "subtracting the mean of the inputs speeds training up.",
+        ),
+    )
+    notes = (f"From the tangent kernel of {count(result.n)} rows.",)
+    return Text(facts, notes=notes, grids=(_grid(result),))
+
+
+def _easy(result: Modes) -> str:
+    share, out_of = result.modes_for_90_percent / result.n, f"Out of {count(result.n)}"
+    if share < 0.1:
+        return f"{out_of}: the target is smooth to this network, and is learned early and from few rows."
+    if share < 0.5:
+        return f"{out_of}: most of the target is within reach, and a tail of details needs more rows."
+    return (
+        f"{out_of}: the target is spread over nearly all modes, as noise would be. Other inputs or another network may "
+        "fit it better."
+    )
+
+
+def _rank(result: Modes) -> str:
+    if result.rank == result.n:
+        return "Full: trained long enough, the network can fit every row."
+    fitted = percent(result.learnable)
+    return f"Some rows cannot be told apart: {fitted} of the target can be fitted. Look for equal rows."
+
+
+def _grid(result: Modes) -> Grid:
+    places = [at for at in _LADDER if at < result.n] + [result.n]
+    rows = tuple(
+        (
+            count(at),
+            number(result.eigenvalues[at - 1]),
+            percent(result.kernel_power[at - 1]),
+            percent(result.target_power[at - 1]),
+        )
+        for at in places
+    )
+    columns = ("first modes", "eigenvalue of the last", "of the kernel", "of the target")
+    return Grid("How much the strongest modes carry", columns, rows)
+
+
+def _draw(figure: Any, result: Modes) -> None:
+    above, below = figure.subplots(2, 1, sharex=True)
+    order, seen = np.arange(1, result.n + 1), slice(0, max(1, result.rank))
+    above.plot(order[seen], result.eigenvalues[seen], color=ORANGE)
+    above.set(yscale="log", ylabel="eigenvalue")
+    below.fill_between(order, 100 * result.target_power, color=BLUE, alpha=0.15, linewidth=0)
+    below.plot(order, 100 * result.target_power, color=BLUE, label="of the target")
+    below.plot(order, 100 * result.kernel_power, color=ORANGE, linewidth=1.2, label="of the kernel")
+    below.axvline(result.effective_dimension, color=GREY, linestyle=":", linewidth=1.2, label="effective modes")
+    below.set(xscale="log", xlabel="mode, strongest first", ylabel="carried so far, %", ylim=(0, 103))
+    below.set_xlim(1, max(2, result.n))
+    figure.legend(loc="outside upper left", ncols=3)
+    plain_ticks(above.yaxis, below.xaxis)
+
+
+_CAPTION = "Above, how strong each mode is; below, how much of the target the modes carry so far."
+SECTION = Section(
+    "modes",
+    "What is learned first",
+    "Does the network find the target easy, or does it hide in patterns that are learned last?",
+    measure=modes,
+    describe=_text,
+    figure=Figure(_draw, 4.0, _CAPTION),
+)

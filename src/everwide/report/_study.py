@@ -1,0 +1,132 @@
+"""All sections, one after the other; one that fails says why, and the others go on."""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from .._checks import InputError
+from .._engine import MemoryBudgetError, Progress
+from .._problem import Problem, prepare
+from .._words import plain
+from ..layers import AbstractLayer
+from ..tables import Table
+from ._section import Answer, Fact, Section
+from ._sections import accuracy, architecture, calibration, data, forecast, modes, phase, rows, training, width
+
+SECTIONS: tuple[Section[Any], ...] = (
+    data.SECTION,
+    accuracy.SECTION,
+    calibration.SECTION,
+    forecast.SECTION,
+    rows.SECTION,
+    architecture.SECTION,
+    modes.SECTION,
+    training.SECTION,
+    phase.SECTION,
+    width.SECTION,
+)
+# What data can do to a section: values that do not fit, singular matrices, numbers that overflow, too little room.
+_FAULTS = (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryBudgetError, MemoryError, NotImplementedError)
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Every number of a report. Made by `study`; `render` makes it a page.
+
+    - `source`, `target`, `task`, `n`: of the table. `network`: the one that was chosen, in words.
+    - `answers`: everything, by the key of the section, in the order of the page.
+    """
+
+    source: str
+    target: str
+    task: str
+    n: int
+    network: str
+    quick: bool
+    seed: int
+    answers: Mapping[str, Answer]
+
+    @property
+    def tiles(self) -> tuple[Fact, ...]:
+        """What most people look for first, of the sections that could be computed."""
+        return tuple(tile for answer in self.answers.values() if (tile := answer.tile) is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in plain types, for JSON; what is not finite is `None`."""
+        names = ("source", "target", "task", "n", "network", "quick", "seed")
+        known = {name: plain(getattr(self, name)) for name in names}
+        sections = {key: answer.to_dict() for key, answer in self.answers.items()}
+        return {**known, "tiles": [tile._asdict() for tile in self.tiles], "sections": sections}
+
+
+def study(
+    table: Table,
+    *,
+    net: AbstractLayer | str = "auto",
+    quick: bool = False,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+) -> Study:
+    """What a network will make of a table, before it is trained: every number of the report.
+
+    A section that cannot be computed for this table says why in one sentence, and the others go on.
+
+    Args:
+        table: of `everwide.tables`.
+        net: a network, "mlp", "cnn" or "resnet"; "auto" chooses one from the rows.
+        quick: fewer rows and folds.
+        seed: of the rows that are drawn.
+        progress: called between the sections.
+
+    Returns:
+        `source`, `target`, `task`, `n` of the table, the `network` in words, `tiles` (the main numbers), `answers` by
+        section, with `result`, `text` and `missing`; `to_dict()` for JSON.
+
+    >>> from everwide.report import study
+    >>> from everwide.tables import Table
+    >>> numbers = study(Table.digits(), quick=True).to_dict()  # doctest: +SKIP
+    >>> study(Table.digits().take([0]))
+    Traceback (most recent call last):
+        ...
+    everwide._checks.InputError: digits of scikit-learn has 1 rows: a report needs at least two, and better a hundred.
+    """
+    if table.n < 2:
+        raise InputError(f"{table.source} has {table.n} rows: a report needs at least two, and better a hundred.")
+    start, total, answers = time.perf_counter(), 1 + len(SECTIONS), {}
+    problem = prepare(table, net, quick=quick, seed=seed)
+    # Some compile for long, on one core: beside the others. Small matrices gain nothing from two.
+    with threadpool_limits(1 if quick else None), ThreadPoolExecutor(1) as pool:
+        started = {one.key: pool.submit(answered, one, problem) for one in SECTIONS if one.beside}
+        for done, section in enumerate(SECTIONS, start=1):
+            if progress is not None:
+                progress(Progress(done, total, time.perf_counter() - start))
+            beside = started.get(section.key)
+            answers[section.key] = answered(section, problem) if beside is None else beside.result()
+    if progress is not None:
+        progress(Progress(total, total, time.perf_counter() - start))
+    return Study(
+        source=table.source,
+        target=table.target,
+        task=table.task,
+        n=table.n,
+        network=str(problem.estimator.choice_).splitlines()[0],
+        quick=quick,
+        seed=seed,
+        answers=answers,
+    )
+
+
+def answered(section: Section[Any], problem: Problem) -> Answer:
+    """What was found, or a sentence that says why it was not."""
+    try:
+        result = section.measure(problem)
+        return Answer(section, result, section.describe(problem, result))
+    except _FAULTS as error:
+        text = str(error).strip() or type(error).__name__
+        end = "" if text.endswith((".", "!", "?")) else "."
+        return Answer(section, missing=f"This part is missing: {text}{end}")
