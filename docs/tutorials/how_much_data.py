@@ -91,4 +91,4 @@ assert first.best > 0.99
 # the time. Where you know the noise of your targets, no forecast below it can be right. Rows that are not drawn at
 # random (the first of a sorted file, one source of several) tell about nothing but themselves.
 #
-# From the command line: `everwide forecast data.csv --net mlp --rows 1000,5000 --accuracy 0.95`.
+# From the command line: `everwide forecast data.csv --net mlp --n 1000,5000 --accuracy 0.95`.

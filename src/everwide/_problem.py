@@ -129,6 +129,18 @@ class Problem:
         chosen = self.asked if architecture is None else architecture
         return make(chosen, input_shape=self.input_shape, random_state=self.seed)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Of what an answer speaks, in plain types."""
+        n, there = len(self.rows), self.table.n
+        drawn = [] if n == there else [f"{n} of {there} rows were drawn at random."]
+        return {
+            "data": self.table.source,
+            "n": n,
+            "task": self.table.task,
+            "network": str(self.estimator.choice_).splitlines()[0],
+            "notes": [*self.table.notes, *drawn],
+        }
+
     def once(self, compute: Callable[["Problem"], T]) -> T:
         """What several answers need: computed for the first of them."""
         if compute not in self._shared:

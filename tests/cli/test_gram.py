@@ -23,7 +23,7 @@ def arccosine_kernel(x1, x2):
 
 def test_writes_the_kernel_of_an_array(run, tmp_path, x):
     np.save(tmp_path / "x.npy", x)
-    result = run("gram", "x.npy", "model.py:small", "-o", "K.npy", "--kernel", "nngp")
+    result = run("gram", "x.npy", "model.py:small", "-o", "K.npy", "--which", "nngp")
     assert result.exit_code == 0, result.output
     assert "80 x 80 in float64" in result.stdout
     np.testing.assert_allclose(np.load(tmp_path / "K.npy"), arccosine_kernel(x, x), rtol=1e-6)
@@ -33,7 +33,7 @@ def test_both_kernels_between_two_files_standardized_by_the_first(run, tmp_path,
     np.savez(tmp_path / "a.npz", X=5 * x + 3)
     np.savez(tmp_path / "b.npz", X=5 * x[:7] + 3)
     command = ("gram", "a.npz", "model.py:small", "--other", "b.npz", "-o", "K.npz")
-    result = run(*command, "--kernel", "both", "--standardize", "--json")
+    result = run(*command, "--which", "both", "--standardize", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert (found["shape"], found["kernels"]) == ([80, 7], ["nngp", "ntk"])
@@ -43,8 +43,17 @@ def test_both_kernels_between_two_files_standardized_by_the_first(run, tmp_path,
         assert (np.diag(written["ntk"][:7]) > np.diag(written["nngp"][:7])).all()
 
 
+def test_folders_are_made_and_memory_is_counted(run, tmp_path, numbers):
+    assert run("gram", numbers, "model.py:small", "-o", "new/folder/K.npy").exit_code == 0
+    assert np.load(tmp_path / "new/folder/K.npy").shape == (80, 80)
+    refused = run("gram", numbers, "model.py:small", "-o", "K.npy", "--memory", "1000")
+    assert refused.exit_code == 1
+    assert "error: " in refused.stderr
+    assert not (tmp_path / "K.npy").exists()
+
+
 def test_a_target_is_no_input_and_float32_is_asked_for(run, tmp_path, numbers, x):
-    result = run("gram", numbers, "model.py:small", "--target", "y", "--kernel", "nngp", "--float32", "-o", "K.npy")
+    result = run("gram", numbers, "model.py:small", "--target", "y", "--which", "nngp", "--float32", "-o", "K.npy")
     assert result.exit_code == 0, result.output
     found = np.load(tmp_path / "K.npy")
     assert found.dtype == np.float32
@@ -55,10 +64,9 @@ def test_a_target_is_no_input_and_float32_is_asked_for(run, tmp_path, numbers, x
     ("arguments", "message"),
     [
         (("-o", "K.txt"), "ends in .npy or .npz"),
-        (("-o", "K.npy", "--kernel", "both"), "both kernels need a file that ends in .npz"),
-        (("-o", "nowhere/K.npy"), "there is no folder 'nowhere'"),
+        (("-o", "K.npy", "--which", "both"), "both kernels need a file that ends in .npz"),
         (("-o", "K.npy", "--other", "nothing.csv"), "nothing.csv"),
-        (("-o", "K.npy", "--kernel", "rbf"), "rbf"),
+        (("-o", "K.npy", "--which", "rbf"), "rbf"),
         ((), "--output"),
     ],
 )

@@ -6,6 +6,12 @@ import numpy as np
 import pytest
 
 import everwide as ew
+from everwide._problem import prepare
+from everwide.cli._networks import named_network
+from everwide.report._sections import forecast as section
+from everwide.report._sections import training
+from everwide.report._study import answered
+from everwide.tables import read_table
 
 pytestmark = pytest.mark.once
 
@@ -20,20 +26,37 @@ def test_the_largest_rate_is_two_rows_over_the_largest_eigenvalue(run, numbers, 
     assert found["gradient_descent"] == pytest.approx(2 * len(x) / largest, rel=1e-6)
     assert found["momentum"] == pytest.approx(1.5 * found["gradient_descent"])
     assert found["fit_times"]["0.5"] < found["fit_times"]["0.99"]
-    assert any("variance 1" in text for text in found["notes"])
 
 
-def test_raw_data_and_samples_of_rows(run, numbers, x):
-    raw = json.loads(run("rate", numbers, "--net", "model.py:small", "--raw", "--json").stdout)
-    largest = np.linalg.eigvalsh(ew.ntk(SMALL, x))[-1]
-    assert raw["gradient_descent"] == pytest.approx(2 * len(x) / largest, rel=1e-6)
+def test_samples_of_rows(run, numbers):
     few = json.loads(run("rate", numbers, "--net", "model.py:small", "--sample", "40", "--json").stdout)
-    assert few["rows"] == 40
+    assert few["n"] == 40
     assert any("40 of 80 rows" in text for text in few["notes"])
 
 
-def test_rates_are_printed_and_notes_go_to_stderr(run, numbers):
-    result = run("rate", numbers, "--net", "model.py:small")
+@pytest.mark.parametrize("net", ["model.py:small", "auto"])
+def test_command_line_and_report_agree(run, numbers, net, tmp_path):
+    """One table, one network, one answer: rates, and errors with more rows."""
+    asked = (numbers, "--net", net, "--quick", "--json")
+    rate, forecast = (
+        json.loads(run(*command).stdout) for command in (("rate", *asked), ("forecast", *asked, "--n", "160"))
+    )
+    table = read_table(tmp_path / numbers)
+    problem = prepare(table, named_network(net, "auto"), quick=True)
+    told = {one.key: answered(one, problem).to_dict()["numbers"] for one in (training.SECTION, section.SECTION)}
+    assert told["training"]["rates"] == {name: rate[name] for name in told["training"]["rates"]}
+    shown = told["forecast"]
+    place = shown["n"].index(160)
+    for name in ("error", "low", "high"):
+        assert forecast["curve"][0][name] == pytest.approx(shown["unit"] ** 2 * shown[name][place], rel=1e-12)
+    assert forecast["trusted_to"] == shown["trusted_to"]
+
+
+def test_rates_are_printed_and_notes_go_to_stderr(run, tmp_path):
+    (tmp_path / "colours.csv").write_text(
+        "a,b,y\n" + "".join(f"{i / 7},{'red' if i % 3 else 'blue'},{i**0.5}\n" for i in range(60))
+    )
+    result = run("rate", "colours.csv", "--net", "model.py:small")
     assert result.exit_code == 0, result.output
     assert "ADAM*" in result.stdout
     assert "note:" in result.stderr
@@ -47,27 +70,27 @@ def classes(tmp_path, x):
 
 
 def test_a_forecast_for_numbers(run, numbers):
-    command = ("forecast", numbers, "--net", "model.py:small", "--rows", "200,100")
+    command = ("forecast", numbers, "--net", "model.py:small", "--n", "200,100")
     result = run(*command, "--error", "0.05", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert [row["n"] for row in found["curve"]] == [100, 200]
     assert found["curve"][0]["error"] > found["curve"][1]["error"]
     assert found["task"] == "regression"
-    assert found["rows_needed"]["0.5"] <= found["rows_needed"]["0.9"]
+    assert found["n_needed"]["0.5"] <= found["n_needed"]["0.9"]
 
 
 def test_a_goal_may_be_an_accuracy_or_a_share_of_wrong_classes(run, classes):
-    command = ("forecast", classes, "--net", "model.py:small", "--rows", "100")
+    command = ("forecast", classes, "--net", "model.py:small", "--n", "100")
     found = [json.loads(run(*command, *goal, "--json").stdout) for goal in (("--accuracy", "0.9"), ("--error", "0.1"))]
-    assert found[0]["rows_needed"] == found[1]["rows_needed"]
+    assert found[0]["n_needed"] == found[1]["n_needed"]
     assert 0.5 < found[0]["curve"][0]["accuracy"] <= 1
 
 
 def test_warnings_are_notes(run, numbers):
-    result = run("forecast", numbers, "--net", "model.py:small", "--rows", "1000000000")
+    result = run("forecast", numbers, "--net", "model.py:small", "--n", "1000000000")
     assert result.exit_code == 0, result.output
-    assert "a pilot of 80 rows is trusted to" in result.stderr
+    assert "pilot of 80 rows is trusted to" in result.stderr
     assert "ForecastWarning" not in result.stderr
     assert "1000000000" in result.stdout
 
@@ -75,7 +98,7 @@ def test_warnings_are_notes(run, numbers):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--rows", "many"), 2, "expected whole numbers above 0"),
+        (("--n", "many"), 2, "expected whole numbers above 0"),
         (("--accuracy", "0.9", "--error", "0.1"), 2, "choose one"),
         (("--accuracy", "0.9"), 2, "numbers have no accuracy"),
         (("--error", "-1"), 2, "expected a number above 0"),

@@ -6,12 +6,21 @@ import numpy as np
 import pytest
 
 import everwide.report
+from everwide import Progress
 from everwide.layers import AbstractLayer
-from everwide.report import Fact, Study
+from everwide.report._section import Answer, Fact, Section, Text
+from everwide.report._study import Study
 
 pytestmark = pytest.mark.once
 
-TILES = tuple(Fact(f"number {i}", f"{i}.5", "so do this") for i in range(4))
+
+def answer(i: int) -> Answer:
+    """A section with nothing but a tile."""
+    tile = lambda result: Fact(f"number {i}", f"{i}.5", "so do this")
+    return Answer(Section(f"s{i}", "", "", lambda problem: {}, lambda problem, result: Text(()), tile=tile), {})
+
+
+ANSWERS = {f"s{i}": answer(i) for i in range(4)}
 
 
 @pytest.fixture
@@ -19,10 +28,10 @@ def asked(monkeypatch):
     """What the study was asked for; it answers at once."""
     calls = []
 
-    def study(table, *, net=None, quick=False, seed=0, progress=None):
+    def study(table, *, net="auto", quick=False, seed=0, progress=None):
         calls.append({"table": table, "net": net, "quick": quick, "seed": seed})
-        progress(1, 1, "done")
-        return Study(table.source, table.target, table.task, table.rows, "a net", quick, seed, TILES, {})
+        progress(Progress(1, 1, 0.5))
+        return Study(table.source, table.target, table.task, table.n, "a net", quick, seed, ANSWERS)
 
     monkeypatch.setattr(everwide.report, "study", study)
     return calls
@@ -32,9 +41,9 @@ def test_digits_by_default(run, tmp_path, asked):
     result = run("report")
     assert result.exit_code == 0, result.output
     assert asked[0]["table"].x.shape == (1797, 64)
-    assert (asked[0]["net"], asked[0]["quick"], asked[0]["seed"]) == (None, False, 0)
+    assert (asked[0]["net"], asked[0]["quick"], asked[0]["seed"]) == ("auto", False, 0)
     assert (tmp_path / "report.html").read_text().lstrip().lower().startswith("<!doctype html>")
-    assert json.loads((tmp_path / "report.json").read_text())["rows"] == 1797
+    assert json.loads((tmp_path / "report.json").read_text())["n"] == 1797
     assert "report.html" in result.stdout
     assert "report.json" in result.stdout
 
@@ -45,13 +54,25 @@ def test_three_main_numbers_are_printed(run, asked):
 
 
 def test_options_are_passed_on(run, tmp_path, asked, numbers):
-    command = ("report", numbers, "--target", "b", "--net", "model.py:small", "--quick", "--seed", "7", "-o", "p.html")
+    command = (
+        "report",
+        numbers,
+        "--target",
+        "b",
+        "--net",
+        "model.py:small",
+        "--quick",
+        "--seed",
+        "7",
+        "-o",
+        "new/p.html",
+    )
     result = run(*command, "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["target"] == "b"
     assert (asked[0]["quick"], asked[0]["seed"], asked[0]["table"].names) == (True, 7, ("a", "c", "y"))
     assert isinstance(asked[0]["net"], AbstractLayer)
-    assert (tmp_path / "p.html").is_file()
+    assert (tmp_path / "new" / "p.html").is_file()
 
 
 def test_presets_are_passed_by_name_and_notes_go_to_stderr(run, tmp_path, asked):

@@ -1,7 +1,7 @@
 import pytest
 
-from everwide.report import Study, study, write_report
-from everwide.report._study._problem import QUICK, Problem, prepared
+from everwide._problem import Problem, prepare
+from everwide.report import study, write_report
 from report.report_tables import hostile_table, number_table, small_net
 
 
@@ -12,9 +12,9 @@ def told():
 
 
 @pytest.fixture(scope="session")
-def classes(told) -> Study:
+def classes(told):
     """The whole report on a hostile table."""
-    return study(hostile_table(), net=small_net(), quick=True, progress=lambda *said: told.append(said))
+    return study(hostile_table(), net=small_net(), quick=True, progress=told.append)
 
 
 @pytest.fixture(scope="session")
@@ -25,4 +25,4 @@ def page(classes, tmp_path_factory):
 @pytest.fixture(scope="session")
 def numbers() -> Problem:
     """A regression problem, made ready."""
-    return prepared(number_table(), small_net(), QUICK, seed=0)
+    return prepare(number_table(), small_net(), quick=True)

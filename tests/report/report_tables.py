@@ -10,21 +10,21 @@ IMAGE = '"><img src=x onerror="document.title=\'broken\'">'
 FORMULA = "=cmd|' /C calc'!A0 & <b>bold</b>"
 
 
-def hostile_table(rows: int = 90) -> Table:
+def hostile_table(n: int = 90) -> Table:
     """Three classes in three columns, with two rows that repeat others; all names are hostile."""
     rng = np.random.default_rng(0)
-    y = np.arange(rows) % 3
-    x = rng.normal(size=(rows, 3)) + 1.5 * np.eye(3)[y]
+    y = np.arange(n) % 3
+    x = rng.normal(size=(n, 3)) + 1.5 * np.eye(3)[y]
     x[10], x[11] = x[13], x[16]
     classes = (SCRIPT, IMAGE, "plain")
     return Table(x, y, (SCRIPT, IMAGE, FORMULA), FORMULA, classes, f"{SCRIPT}.csv", (f"A column {IMAGE} was filled.",))
 
 
-def number_table(rows: int = 90) -> Table:
+def number_table(n: int = 90) -> Table:
     """A smooth function of two columns, with noise."""
     rng = np.random.default_rng(1)
-    x = rng.normal(size=(rows, 2))
-    y = 100 + 10 * np.sin(x[:, 0]) + 5 * x[:, 1] + rng.normal(size=rows)
+    x = rng.normal(size=(n, 2))
+    y = 100 + 10 * np.sin(x[:, 0]) + 5 * x[:, 1] + rng.normal(size=n)
     return Table(x, y, ("first", "second"), "target", None, "numbers.csv")
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from everwide.report import Section, render
-from everwide.report._study._section import Fact, Grid
+from everwide.report import render
+from everwide.report._section import Answer, Fact, Grid, Section, Text
 from report.devtools import Browser, chromium
 from report.report_tables import FORMULA, IMAGE, SCRIPT
 from report.test_page import KEYS
@@ -99,8 +99,10 @@ def test_hostile_names_are_shown_and_not_run(browser, page):
 def test_long_names_and_wide_tables_do_not_widen_the_page(browser, classes, tmp_path):
     long = "endless" * 60
     grid = Grid(long, tuple(long for _ in range(12)), (tuple(long for _ in range(12)),))
-    section = Section("data", long, long, {}, (Fact(long, long, long),), (long,), (long,), (grid,))
-    changed = {**classes.__dict__, "source": long, "tiles": (Fact(long, long, long),), "sections": {"data": section}}
+    text = Text((Fact(long, long, long),), (long,), (long,), (grid,))
+    tile = lambda result: Fact(long, long, long)
+    section = Section("data", long, long, lambda problem: None, lambda problem, result: text, tile=tile)
+    changed = {**classes.__dict__, "source": long, "answers": {"data": Answer(section, None, text)}}
     path = tmp_path / "long.html"
     path.write_text(render(type(classes)(**changed)), encoding="utf-8")
     browser.open(path, width=400)

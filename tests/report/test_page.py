@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import everwide as ew
+from everwide._words import plain
 from everwide.report import render, study, write_report
-from everwide.report._page import _grid
-from everwide.report._study._section import Grid, plain
-from everwide.report._svg import thumbnail
+from everwide.report._drawing import thumbnail
+from everwide.report._section import Answer, Fact, Grid, Section, Text
 from report.report_tables import FORMULA, IMAGE, SCRIPT, hostile_table, number_table, small_net
 
 pytestmark = pytest.mark.once
@@ -44,8 +44,8 @@ def read(page):
 
 
 def test_every_part_is_there_and_computed(classes, read):
-    assert list(classes.sections) == KEYS
-    assert {key: part.missing for key, part in classes.sections.items() if part.missing} == {}
+    assert list(classes.answers) == KEYS
+    assert {key: part.missing for key, part in classes.answers.items() if part.missing} == {}
     assert [attrs["id"] for tag, attrs in read.tags if tag == "section"] == KEYS
     assert [attrs["href"] for tag, attrs in read.tags if tag == "a"] == [f"#{key}" for key in KEYS]
     assert sum(tag == "svg" for tag, _ in read.tags) == 7
@@ -53,13 +53,14 @@ def test_every_part_is_there_and_computed(classes, read):
 
 
 def test_progress_counts_to_the_end(classes, told):
-    done, total, _ = zip(*told, strict=True)
-    assert list(done) == list(range(len(KEYS) + 3))
-    assert set(total) == {len(KEYS) + 2}
+    done, total, seconds = zip(*told, strict=True)
+    assert list(done) == list(range(1, len(KEYS) + 2))
+    assert set(total) == {len(KEYS) + 1}
+    assert list(seconds) == sorted(seconds)
 
 
 def test_every_number_has_a_sentence(classes):
-    facts = [fact for section in classes.sections.values() for fact in section.facts]
+    facts = [fact for answer in classes.answers.values() for fact in answer.text.facts]
     assert len(facts) > 25
     assert [fact for fact in facts if not (fact.label and fact.value and fact.meaning.endswith((".", "?")))] == []
 
@@ -131,15 +132,42 @@ def test_plain_values():
         plain(object())
 
 
-def test_rows_that_are_images_are_shown():
+def page_of(classes, text: Text, **known: str) -> str:
+    """A page with one section that says this."""
+    said = {"key": "key", "title": "title", "question": "question"} | known
+    section = Section(**said, measure=lambda problem: None, describe=lambda problem, result: text)
+    return render(replace(classes, answers={section.key: Answer(section, None, text)}))
+
+
+def test_rows_that_are_images_are_shown(classes):
     pixels = np.linspace(0, 1, 12).reshape(2, 2, 3)
-    shown = _grid(Grid("Rows", ("row", "label"), (("1", "a"),), (pixels,)))
-    assert f'src="{thumbnail(pixels)}"' in shown
+    text = Text((), grids=(Grid("Rows", ("row", "label"), (("1", "a"),), (pixels,)),))
+    assert f'src="{thumbnail(pixels)}"' in page_of(classes, text)
     assert thumbnail(np.zeros((2, 2, 1))) != thumbnail(np.ones((2, 2, 1)))
 
 
+@pytest.mark.parametrize("hostile", [SCRIPT, IMAGE, "</style><b>", "{{ study }}{% raw %}", "'\" onload=alert(1) x='"])
+def test_every_place_of_the_page_escapes(classes, hostile):
+    """Whatever is put anywhere is text: the page has the tags of one with harmless words, and no attribute more."""
+
+    def tags(word: str) -> tuple[list, str]:
+        fact = Fact(word, word, word)
+        text = Text((fact,), (word,), (word,), (Grid(word, (word,), ((word,),)),))
+        known = {"source": word, "target": word, "task": word, "network": word}
+        section = {"key": word, "title": word, "question": word, "tile": lambda result: fact}
+        missing = Answer(Section("gone", word, word, lambda p: None, lambda p, r: text), missing=word)
+        made = Section(**section, measure=lambda problem: None, describe=lambda problem, result: text)
+        reader = Reader()
+        reader.feed(render(replace(classes, **known, answers={word: Answer(made, None, text), "gone": missing})))
+        return [(tag, sorted(attrs)) for tag, attrs in reader.tags], reader.text
+
+    found, text = tags(hostile)
+    assert found == tags("h" * len(hostile))[0]
+    assert text.count(hostile) >= 15
+
+
 BAD = [
-    ("net", {"net": "transformer"}, "no network called 'transformer'"),
+    ("net", {"net": "transformer"}, "architecture='transformer'"),
     ("images", {"net": "cnn"}, "reads images"),
     ("shape", {"net": ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.Flatten(), ew.Dense(1))}, "needs 2 site axes"),
 ]
@@ -170,7 +198,7 @@ def test_tiny_tables_have_a_page(rows, tmp_path):
     """Most parts cannot be computed; each of them says so."""
     table = hostile_table()
     found = study(replace(table, x=table.x[:rows], y=table.y[:rows]), net=small_net(), quick=True)
-    missing = [key for key, part in found.sections.items() if part.missing]
+    missing = [key for key, part in found.answers.items() if part.missing]
     assert {"forecast", "width"} <= set(missing) < set(KEYS)
     page, _ = write_report(found, tmp_path / "page.html")
     assert page.read_text("utf-8").count('class="missing"') == len(missing)

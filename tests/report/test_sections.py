@@ -1,29 +1,19 @@
 """The parts of a report, each beside something that is computed in another way."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.linalg
-import scipy.stats
 
 import everwide as ew
-from everwide.report import Section
-from everwide.report._study import (
-    _agreement,
-    _architecture,
-    _calibration,
-    _data,
-    _modes,
-    _needs,
-    _phase,
-    _rows,
-    _training,
-    _validation,
-)
-from everwide.report._study._accuracy import _wilson, accuracy
-from everwide.report._study._run import _part
-from everwide.report._study._validation import LEVELS, NETWORK, Validation, cross_validated
+from everwide import forecasting
+from everwide.report import _validation
+from everwide.report._sections import accuracy, architecture, calibration, data, forecast, modes, phase, rows, training
+from everwide.report._sections import width as width_section
+from everwide.report._study import answered
+from everwide.report._validation import LEVELS, NETWORK, Validation, cross_validated
 from report.report_tables import number_table, small_net
 
 pytestmark = pytest.mark.once
@@ -50,7 +40,7 @@ def test_influence_is_what_refitting_without_the_row_does():
     predict = lambda rows: (
         kernel(other, x[rows]) @ np.linalg.solve(kernel(x[rows], x[rows]) + ridge * np.eye(len(rows)), y[rows])
     )
-    found = _rows.influence(kernel(x, x), kernel(other, x), y, ridge)
+    found = rows.influence(kernel(x, x), kernel(other, x), y, ridge)
     everything = predict(np.arange(12))
     moved = [np.sqrt(np.mean((predict(np.delete(np.arange(12), row)) - everything) ** 2)) for row in range(12)]
     np.testing.assert_allclose(found, moved, rtol=1e-9)
@@ -64,7 +54,7 @@ def test_duplicates_as_by_looking_at_all_pairs():
     same = (x[:, None] == x[None]).all(-1)
     earlier = np.tril(same, -1).any(1).sum()
     conflict = (same & (y[:, None] != y[None])).any(1).sum()
-    assert _data.duplicates(x, y) == (earlier, conflict)
+    assert data.duplicates(x, y) == (earlier, conflict)
     assert earlier > 0
     assert conflict > 0
 
@@ -72,7 +62,8 @@ def test_duplicates_as_by_looking_at_all_pairs():
 def warned(x, y, classes=None) -> str:
     names = tuple(f"column {at}" for at in range(x.shape[1]))
     table = replace(number_table(), x=x, y=y, names=names, classes=classes)
-    return " ".join(_data.data(table).warnings)
+    problem = SimpleNamespace(table=table)
+    return " ".join(data.SECTION.describe(problem, data.SECTION.measure(problem)).warnings)
 
 
 def test_what_is_wrong_with_a_table_is_said():
@@ -103,24 +94,39 @@ def test_leaks_and_imbalance_of_classes():
     assert "9 times as many rows" in said
 
 
-def test_intervals_of_accuracies_are_those_of_scipy():
+def test_intervals_of_accuracies_are_those_of_wilson():
     wrong = (np.arange(57) < 9).astype(float)
-    interval = scipy.stats.binomtest(48, 57).proportion_ci(method="wilson")
-    assert _wilson(wrong) == pytest.approx((48 / 57, interval.low, interval.high))
+    n, right, z = 57, 48 / 57, 1.959963984540054
+    centre = (right + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * np.sqrt(right * (1 - right) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    assert accuracy._share(wrong) == pytest.approx((right, centre - half, centre + half))
+
+
+def test_intervals_of_errors_are_those_of_a_mean_where_rows_are_many():
+    squares = np.random.default_rng(0).chisquare(3, size=2000)
+    found = accuracy._rmse(squares, seed=0)
+    half = 1.96 * squares.std() / np.sqrt(2000)
+    assert found.value == pytest.approx(np.sqrt(squares.mean()))
+    assert (found.low**2, found.high**2) == pytest.approx((squares.mean() - half, squares.mean() + half), rel=0.01)
 
 
 def test_scores_are_compared_row_by_row(numbers):
     rng = np.random.default_rng(0)
     truth = rng.normal(size=200)
     good, bad = truth + 0.1 * rng.normal(size=200), truth + rng.normal(size=200)
-    section = accuracy(numbers, validation(truth=truth, predicted={NETWORK: good, "forest": bad, "SVM": bad + 1}))
-    scores = section.numbers["scores"]
-    assert scores[NETWORK]["value"] == pytest.approx(np.sqrt(np.mean((good - truth) ** 2)))
-    assert scores[NETWORK]["low"] < scores[NETWORK]["value"] < scores[NETWORK]["high"]
-    assert section.numbers["best_rival"] == "forest"
-    assert section.facts[1].value.startswith("better by")
-    turned = accuracy(numbers, validation(truth=truth, predicted={NETWORK: bad, "forest": good}))
-    assert turned.facts[1].value.startswith("worse by")
+    result = accuracy.accuracy(
+        numbers, validation(truth=truth, predicted={NETWORK: good, "forest": bad, "SVM": bad + 1})
+    )
+    own, gains = result.scores[NETWORK], (bad - truth) ** 2 - (good - truth) ** 2
+    assert own.value == pytest.approx(np.sqrt(np.mean((good - truth) ** 2)))
+    assert own.low < own.value < own.high
+    assert result.r2["SVM"] == pytest.approx(1 - np.mean((bad + 1 - truth) ** 2) / np.var(truth))
+    assert result.best_rival == "forest"
+    half = 1.959964 * gains.std(ddof=1) / np.sqrt(200)
+    assert result.ahead_of_best_rival == pytest.approx((gains.mean(), gains.mean() - half, gains.mean() + half))
+    assert accuracy._versus(result).value.startswith("better by")
+    turned = accuracy.accuracy(numbers, validation(truth=truth, predicted={NETWORK: bad, "forest": good}))
+    assert accuracy._versus(turned).value.startswith("worse by")
 
 
 def test_calibration_error_of_known_probabilities():
@@ -128,71 +134,122 @@ def test_calibration_error_of_known_probabilities():
     sure = np.repeat([0.6, 0.7, 0.9], 2000)
     honest = (rng.random(6000) < sure).astype(int)
     both = lambda p: np.stack([1 - p, p], 1)
-    found = _calibration._of_classes(validation(truth=honest, probability=both(sure)))
-    assert found.numbers["expected_calibration_error"] < 0.02
-    vain = _calibration._of_classes(validation(truth=honest, probability=both(np.full(6000, 0.99))))
-    assert vain.numbers["expected_calibration_error"] == pytest.approx(0.99 - honest.mean(), abs=1e-9)
-    assert "too sure" in vain.facts[0].meaning
+    result = calibration.calibration_of_classes(validation(truth=honest, probability=both(sure)))
+    assert result.expected_calibration_error < 0.02
+    assert result.bin_sizes.sum() == 6000
+    by_bin = [abs(p - honest[sure == p].mean()) for p in (0.6, 0.7, 0.9)]
+    assert result.expected_calibration_error == pytest.approx(np.mean(by_bin))
+    vain = calibration.calibration_of_classes(validation(truth=honest, probability=both(np.full(6000, 0.99))))
+    assert vain.expected_calibration_error == pytest.approx(0.99 - honest.mean(), abs=1e-9)
+    assert "too sure" in calibration.class_facts(vain)[0].meaning
     by_hand = -np.mean(np.log(np.where(honest == 1, sure, 1 - sure)))
-    assert found.numbers["log_loss"] == pytest.approx(by_hand)
+    assert result.log_loss == pytest.approx(by_hand)
+
+
+def test_rows_that_can_be_decided_are_the_most_confident_ones():
+    sure = np.linspace(0.999, 0.5, 400)
+    right = np.arange(400) < 200
+    both = np.stack([1 - sure, sure], 1)
+    result = calibration.calibration_of_classes(validation(truth=right.astype(int), probability=both))
+    assert result.n_safe == 202  # 200 of 202 are 99 %
+    assert result.safe_confidence == sure[201]
 
 
 def test_coverage_counts_the_targets_inside():
     rng = np.random.default_rng(0)
     inside = rng.random((50, len(LEVELS))) < 0.7
     known = {"truth": rng.normal(size=50), "mean": np.zeros(50), "std": np.ones(50), "inside": inside}
-    found = _calibration._of_numbers(validation(**known, half_width=np.linspace(2, 4, 50)))
-    assert found.facts[1].value.endswith(" 3")  # of the intervals that are counted, not of a Gaussian
+    result = calibration.calibration_of_intervals(validation(**known, half_width=np.linspace(2, 4, 50)))
+    facts = calibration._interval_facts(result)
+    assert facts[1].value.endswith(" 3")  # of the intervals that are counted, not of a Gaussian
     share = np.mean(inside[:, LEVELS.index(0.9)])
-    assert found.numbers["coverage_of_90_percent_intervals"] == pytest.approx(share)
-    assert "too narrow" in found.facts[0].meaning
-    likelihood = scipy.stats.norm.logpdf(known["truth"]).mean()
-    assert found.numbers["log_likelihood"] == pytest.approx(likelihood)
+    assert result.coverage_of_90_percent_intervals == pytest.approx(share)
+    assert "too narrow" in facts[0].meaning
+    likelihood = np.mean(-0.5 * np.log(2 * np.pi) - 0.5 * known["truth"] ** 2)
+    assert result.log_likelihood == pytest.approx(likelihood)
 
 
 def test_training_curves_are_gradient_flow(numbers):
-    found = _training.training(numbers).numbers
+    result = training.training(numbers)
     kernel, train, held = numbers.kernel.ntk, numbers.train, numbers.held
     inside, cross = kernel[np.ix_(train, train)], kernel[np.ix_(held, train)]
     y, place = numbers.y, 25
-    left = scipy.linalg.expm(-inside * found["times"][place] / len(train)) @ y[train]
+    left = scipy.linalg.expm(-inside * result.times[place] / len(train)) @ y[train]
     outputs = cross @ np.linalg.solve(inside, y[train] - left)
-    assert found["train"][place] == pytest.approx(np.mean(left**2) / np.mean(y[train] ** 2), rel=1e-6)
+    assert result.train[place] == pytest.approx(np.mean(left**2) / np.mean(y[train] ** 2), rel=1e-6)
     error = np.mean((outputs - y[held]) ** 2) / np.mean(y[held] ** 2)
-    assert found["held"][place] == pytest.approx(error, rel=1e-4)
-    largest = np.linalg.eigvalsh(inside)[-1]
-    assert found["rates"]["gradient_descent"] == pytest.approx(2 * len(train) / largest, rel=1e-6)
+    assert result.held[place] == pytest.approx(error, rel=1e-4)
+    largest = np.linalg.eigvalsh(kernel)[-1]
+    assert result.rates.gradient_descent == pytest.approx(2 * len(kernel) / largest, rel=1e-6)
+    np.testing.assert_allclose(result.steps, result.times / (len(kernel) / largest), rtol=1e-6)
+    values = np.linalg.eigvalsh(inside)
+    assert result.times[[0, -1]] == pytest.approx(
+        (0.1 * len(train) / values[-1], min(1e7 * len(train) / values[-1], 10 * len(train) / values[0])), rel=1e-6
+    )
 
 
 def test_modes_carry_the_whole_target_and_ridge_leaves_some(numbers):
-    found = _modes.modes(numbers).numbers
-    kernel = numbers.kernel.ntk
-    ridge = numbers.ridge * np.mean(np.diagonal(kernel))
+    result, kernel = modes.modes(numbers), numbers.kernel.ntk
+    ridge = numbers.relative_ridge * np.mean(np.diagonal(kernel))
     by_trace = np.trace(kernel @ np.linalg.inv(kernel + ridge * np.eye(len(kernel))))
-    assert found["effective_dimension"] == pytest.approx(by_trace, rel=1e-6)
-    assert found["target_power"][-1] == pytest.approx(1)
+    assert result.effective_dimension == pytest.approx(by_trace, rel=1e-6)
+    assert result.target_power[-1] == pytest.approx(1)
     values, vectors = np.linalg.eigh(kernel)
     first = vectors[:, -1] @ numbers.y[:, 0]
-    assert found["target_power"][0] == pytest.approx(first**2 / np.sum(numbers.y**2))
-    assert found["eigenvalues"][0] == pytest.approx(values[-1] / len(values))
+    assert result.target_power[0] == pytest.approx(first**2 / np.sum(numbers.y**2))
+    assert result.eigenvalues[0] == pytest.approx(values[-1] / len(values))
 
 
 def test_phase_of_rectifiers_with_he_weights(numbers):
-    found = _phase.phase(numbers).numbers
-    assert found["C_w"] == pytest.approx(2)
-    assert found["chi_perpendicular"] == pytest.approx(1)
-    assert found["critical"]["C_w"] == pytest.approx(2)
-    assert found["tuned"] == ""
+    result = phase.phase(numbers)
+    assert result.C_w == pytest.approx(2)
+    assert result.chi_perpendicular == pytest.approx(1)
+    assert result.critical["C_w"] == pytest.approx(2)
+    assert result.not_tuned_because == ""
 
 
-def test_forecast_is_that_of_theory(numbers):
-    found = _needs.needs(numbers).numbers
-    direct = ew.forecasting.forecast(numbers.kernel.ntk, None, numbers.y[:, 0], found["n"][:2], task="regression")
-    np.testing.assert_allclose(found["error"][:2], direct.error)
-    goal = found["targets"][0] / np.std(numbers.labels)
-    assert found["rows_needed"][0] >= len(numbers.labels)
-    now = found["error"][np.searchsorted(found["n"], len(numbers.labels))]
-    assert goal == pytest.approx(0.9 * np.sqrt(now))
+def dense(w_std: float) -> ew.Dense:
+    return ew.Dense(w_std=w_std, b_std=0.0)
+
+
+BLOCKS = [
+    ("one hidden layer: the read-out", ew.Serial(dense(1.0), ew.Relu(), ew.Dense(1, w_std=3.0)), "Relu()", 9),
+    (
+        "hidden weights before the read-out",
+        ew.Serial(dense(1.0), ew.Relu(), dense(2.0), ew.Tanh(), ew.Dense(1)),
+        "Relu()",
+        4,
+    ),
+    (
+        "the most frequent",
+        ew.Serial(dense(1.0), ew.Relu(), ew.Repeat(ew.Serial(dense(2.0), ew.Tanh()), 4), ew.Dense(1)),
+        "Tanh()",
+        4,
+    ),
+    (
+        "not behind a branch",
+        ew.Serial(dense(1.0), ew.Relu(), ew.Residual(dense(1.0)), dense(5.0), ew.Tanh(), dense(2.0)),
+        "Tanh()",
+        4,
+    ),
+]
+
+
+@pytest.mark.parametrize(("net", "activation", "variance"), [case[1:] for case in BLOCKS], ids=[c[0] for c in BLOCKS])
+def test_the_block_that_a_network_repeats(net, activation, variance):
+    block = phase.repeated_block(net)
+    assert repr(block.activation) == activation
+    assert block.C_w == pytest.approx(variance)
+
+
+def test_forecast_is_that_of_forecasting(numbers):
+    result = forecast.forecast(numbers)
+    direct = forecasting.forecast(numbers.kernel.ntk, None, numbers.y[:, 0], result.n[:2], task="regression")
+    np.testing.assert_allclose(result.error[:2], direct.error)
+    goal = result.targets[0] / np.std(numbers.labels)
+    assert result.n_needed[0] >= len(numbers.labels)
+    assert (result.n[result.now], result.n[result.twice]) == (90, 180)
+    assert goal == pytest.approx(0.9 * np.sqrt(result.error[result.now]))
 
 
 def test_cross_validation_predicts_every_row_once_from_others(numbers):
@@ -206,10 +263,29 @@ def test_cross_validation_predicts_every_row_once_from_others(numbers):
     held = found.inside[:, LEVELS.index(0.9)]
     assert 0.75 < held.mean() <= 1
     np.testing.assert_array_equal(np.abs(found.truth - found.mean) <= found.half_width, held)
-    assert _rows.rows(numbers).notes[0].startswith("Of all 90 rows.")
-    section = _rows.rows(numbers)
-    worst = np.argmax(np.abs(numbers.labels - numbers.estimator.leave_one_out_))
-    assert section.numbers["surprising_rows"][0] == worst + 1
+
+
+def test_surprising_and_uncertain_rows_of_numbers(numbers):
+    answer = answered(rows.SECTION, numbers)
+    assert answer.text.notes[0].startswith("Of all 90 rows.")
+    residual = numbers.labels - numbers.estimator.leave_one_out_
+    worst = np.argmax(np.abs(residual))
+    assert answer.result.surprising_rows[0] == worst + 1
+    assert answer.result.residual[0] == pytest.approx(residual[worst])
+    kernel = numbers.kernel.nngp
+    ridge = numbers.relative_ridge * np.mean(np.diagonal(kernel))
+    variance = 1 / np.diagonal(np.linalg.inv(kernel + ridge * np.eye(90)))
+    assert answer.result.uncertain_rows[0] == np.argmax(variance) + 1
+    assert answer.result.relative_variance[0] == pytest.approx(variance.max() / np.median(variance))
+    assert answer.text.grids[0].rows[0][:2] == (str(worst + 1), "surprising")
+
+
+def test_what_several_sections_need_is_computed_once(numbers):
+    calls = []
+    count = lambda problem: calls.append(problem) or len(calls)
+    other = replace(numbers)
+    assert [other.once(count), other.once(count)] == [1, 1]
+    assert calls == [other]
 
 
 class Recorded:
@@ -235,9 +311,11 @@ def test_uncertainty_is_that_of_a_process_which_is_chosen_where_the_network_is(n
 
 
 def test_columns_that_are_shown_twice_are_explained(numbers):
-    assert _architecture._shown(numbers) == ()
+    assert architecture.columns_note(numbers) == ()
     auto = replace(numbers, asked="auto", x=np.zeros((90, 8)))
-    assert "every one of the 2 columns twice, scaled and by its ranks, and 4 zeros" in _architecture._shown(auto)[0]
+    assert (
+        "every one of the 2 columns twice, scaled and by its ranks, and 4 zeros" in architecture.columns_note(auto)[0]
+    )
 
 
 REFUSED = [
@@ -249,32 +327,22 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("what", "said"), REFUSED)
-def test_a_part_that_cannot_be_computed_says_why(numbers, what, said):
-    problems = {
-        "few": (_needs, _needs.needs, replace(numbers, rows=numbers.rows[:20], x=numbers.x[:20])),
-        "residual": (_phase, _phase.phase, replace(numbers, net=ew.Serial(ew.Residual(ew.Dense()), ew.Dense(1)))),
-        "last": (
-            _agreement,
-            _agreement.agreement,
-            replace(numbers, net=ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(2), ew.layers.Scale(2.0))),
-        ),
-    }
+def test_a_section_that_cannot_be_computed_says_why(numbers, what, said):
+    last = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(2), ew.layers.Scale(2.0))
     images = replace(numbers, net=ew.Serial(ew.Flatten(), small_net()), x=np.zeros((90, 20, 20, 1)))
-    problems["pixels"] = (_agreement, _agreement.agreement, images)
-    module, make, problem = problems[what]
-    section = _part(module, make, problem)
-    assert isinstance(section, Section)
-    assert said in section.missing
-    assert not section.numbers
+    problems = {
+        "few": (forecast.SECTION, replace(numbers, rows=numbers.rows[:20], x=numbers.x[:20])),
+        "residual": (phase.SECTION, replace(numbers, net=ew.Serial(ew.Residual(ew.Dense()), ew.Dense(1)))),
+        "last": (width_section.SECTION, replace(numbers, net=last)),
+        "pixels": (width_section.SECTION, images),
+    }
+    answer = answered(*problems[what])
+    assert said in answer.missing
+    assert answer.to_dict()["numbers"] == {}
+    assert answer.tile is None
 
 
-def test_a_fault_of_cross_validation_is_told_by_both_parts(numbers):
-    section = _part(_calibration, lambda problem: pytest.fail("not reached"), numbers, "too few rows.")
-    assert section.missing.endswith("too few rows.")
-
-
-def test_the_last_layer_is_given_one_output():
-    wide = ew.Serial(ew.Dense(), ew.Serial(ew.Relu(), ew.Dense(7, w_std=0.5)))
-    found = _agreement.one_output(wide, (3,))
-    assert found == ew.Serial(ew.Dense(), ew.Serial(ew.Relu(), ew.Dense(1, w_std=0.5)))
-    assert _agreement.one_output(small_net(), (3,)) == small_net()
+def test_a_fault_of_cross_validation_is_told_by_both_sections(numbers):
+    few = replace(numbers, table=replace(numbers.table, x=numbers.table.x[:5], y=numbers.table.y[:5]))
+    for section in (accuracy.SECTION, calibration.SECTION):
+        assert "cross-validation needs at least 6 rows" in answered(section, few).missing

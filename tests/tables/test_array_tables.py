@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from everwide._engine import MemoryBudgetError
-from everwide.tables import TableError, _arrays, digits_table, read_inputs, read_table
+from everwide.tables import Table, TableError, _arrays, read_inputs, read_table
 
 pytestmark = pytest.mark.once
 
@@ -63,7 +63,7 @@ def test_missing_numbers_and_targets_in_arrays(stored):
     x, y = X.copy(), NUMBERS.copy()
     x[2, 1], x[4, 0], y[7] = np.nan, np.inf, np.nan
     table = read_table(stored(X=x, y=y))
-    assert table.rows == 11
+    assert table.n == 11
     kept = np.delete(X, 7, axis=0)
     assert table.x[2, 1] == np.median(np.delete(kept[:, 1], 2))
     assert np.isfinite(table.x).all()
@@ -190,7 +190,7 @@ def test_inputs_of_arrays_beside_those_of_a_table(stored, tmp_path):
 
 
 def test_digits_and_some_of_their_rows():
-    table = digits_table()
+    table = Table.digits()
     assert (table.x.shape, len(table.names), len(table.classes)) == ((1797, 64), 64, 10)
     some = table.take([3, 5])
     np.testing.assert_array_equal(some.x, table.x[[3, 5]])

@@ -116,7 +116,7 @@ def test_separators(table_of, text, name):
 
 def test_a_first_line_of_numbers_is_data(table_of):
     table = table_of("5.1,3.5,a\n" * 6 + "4.9,3.0,b\n" * 6)
-    assert table.rows == 12
+    assert table.n == 12
     assert (table.names, table.target) == (("column 1", "column 2"), "column 3")
     years = table_of("2019,2020,2021\n" + rows(lambda i: f"{i * i},{i},{i / 7}"))
     assert years.names == ("2019", "2020")
@@ -149,7 +149,7 @@ def test_rows_without_a_target_are_dropped(table_of):
 
 def test_texts_among_numeric_targets_are_dropped(table_of):
     table = table_of("x,y\n" + rows(lambda i: f"{i * i},{'oops' if i == 3 else i / 3}", 40))
-    assert (table.task, table.rows) == ("regression", 39)
+    assert (table.task, table.n) == ("regression", 39)
     assert "1 row without a target was dropped." in table.notes
 
 

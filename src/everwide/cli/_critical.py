@@ -5,13 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from .._walk import walk
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
-from ._faults import in_a_sentence
-from ._files import load_network
-from ._networks import activation, complete_activations
-from ._options import AsJson, examples
-from ._parse import shape_of
+from ._networks import activation, complete_activations, load_network
+from ._options import AsJson, InputShape, examples, in_a_sentence, input_shape_of
 from ._show import print_json, print_table, say
 
 EPILOG = examples("critical gelu", "critical tanh --json", "critical model.py:net --input 32,32,3")
@@ -26,36 +24,32 @@ def critical(
             autocompletion=complete_activations,
         ),
     ],
-    shape: Annotated[
-        str | None,
-        typer.Option(
-            "--input",
-            metavar="SITES,CHANNELS",
-            help="Shape of one example: then signals are followed through a network.",
-        ),
-    ] = None,
+    shape: Annotated[str | None, InputShape] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Variances of weights and biases at which signals neither vanish nor explode with depth."""
-    sites = None if shape is None else shape_of(shape)[:-1]
+    """Variances of weights and biases at which signals neither vanish nor explode with depth.
+
+    With --input, two signals are followed through a network, as it is and at its critical point.
+    """
+    sites = None if shape is None else input_shape_of(shape)[:-1]
     with in_a_sentence():
-        found = load_network(what) if ":" in what else activation(what)
-        if isinstance(found, AbstractActivation):
+        subject = load_network(what) if ":" in what else activation(what)
+        if isinstance(subject, AbstractActivation):
             if sites is not None:
                 raise typer.BadParameter(
                     "signals are followed through a network, not an activation.", param_hint="'--input'"
                 )
-            facts = _of_activation(found)
+            facts = _of_activation(subject)
             print_json(facts) if as_json else _print_activation(facts)
         else:
-            facts = _of_network(found, sites)
+            facts = _of_network(subject, sites)
             print_json(facts) if as_json else _print_network(facts)
 
 
-def _of_activation(found: AbstractActivation) -> dict[str, Any]:
+def _of_activation(subject: AbstractActivation) -> dict[str, Any]:
     from ..theory.criticality import critical_init
 
-    point = critical_init(found)
+    point = critical_init(subject)
     facts: dict[str, Any] = {"activation": point.name, "kind": str(point.kind), "reason": point.reason or None}
     if point.numbers is None:
         return facts
@@ -85,7 +79,7 @@ def _of_network(net: AbstractLayer, sites: tuple[int, ...] | None) -> dict[str, 
     from ..theory.criticality import propagate
 
     tuned = tuned_network(net)
-    facts: dict[str, Any] = {"weights": _weights(tuned, "")}
+    facts: dict[str, Any] = {"weights": _weights(tuned)}
     if sites is not None:
         ends = {"as it is": propagate(net, sites=sites), "critical": propagate(tuned, sites=sites)}
         facts["signals"] = [
@@ -95,17 +89,15 @@ def _of_network(net: AbstractLayer, sites: tuple[int, ...] | None) -> dict[str, 
     return facts
 
 
-def _weights(layer: Any, path: str) -> list[dict[str, Any]]:
+def _weights(net: AbstractLayer) -> list[dict[str, Any]]:
     """Standard deviations of all weights, in the order in which they are passed."""
-    from ..layers import Concat, Conv, ConvLocal, ConvTranspose, Dense, Repeat, Serial
-
-    if isinstance(layer, Dense | Conv | ConvTranspose | ConvLocal):
-        bias = None if layer.affine.b_std is None else float(layer.affine.b_std)
-        return [{"layer": f"{path}{type(layer).__name__}", "w_std": float(layer.affine.w_std), "b_std": bias}]
-    if isinstance(layer, Repeat):
-        return _weights(layer.layer, f"{path}{layer.times} x ")
-    inner = layer.layers if isinstance(layer, Serial) else layer.branches if isinstance(layer, Concat) else ()
-    return [row for one in inner for row in _weights(one, path)]
+    rows = []
+    for visit in walk(net):
+        times = f"{visit.times} x " if visit.times > 1 else ""
+        for affine in visit.layer.weights().values():
+            bias = None if affine.b_std is None else float(affine.b_std)
+            rows.append({"layer": f"{times}{type(visit.layer).__name__}", "w_std": float(affine.w_std), "b_std": bias})
+    return rows
 
 
 def _print_network(facts: dict[str, Any]) -> None:

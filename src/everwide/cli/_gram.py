@@ -10,22 +10,22 @@ import numpy as np
 import typer
 
 from .._engine import human
+from .._presets import preset
+from .._words import number
 from ..layers import AbstractLayer
-from ..tables import read_inputs
-from ._faults import in_a_sentence
-from ._networks import complete_networks, network_and_rows
-from ._options import NET_HELP, AsJson, Data, Standardize, examples
-from ._problem import standardized
-from ._show import bar, note, number, print_json, say
+from ..tables import Table, read_inputs
+from ._networks import named_network
+from ._options import AsJson, Data, NetArgument, examples, in_a_sentence
+from ._show import bar, note, print_json, say
 
 EPILOG = examples(
     "gram train.npz mlp -o K.npy",
-    "gram train.csv model.py:net --target price --standardize -o K.npz --kernel both",
+    "gram train.csv model.py:net --target price --standardize -o K.npz --which both",
     "gram train.npz cnn --other test.npz -o cross.npy",
 )
 
 
-class KernelName(enum.StrEnum):
+class Which(enum.StrEnum):
     """Which kernels are written."""
 
     NTK = "ntk"
@@ -35,18 +35,23 @@ class KernelName(enum.StrEnum):
 
 def gram(
     data: Data,
-    net: Annotated[str, typer.Argument(metavar="NETWORK", help=NET_HELP, autocompletion=complete_networks)],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="K.npy|K.npz", help="Where the kernel goes.")],
-    kernel: Annotated[KernelName, typer.Option(help="Of the trained network, of the random one, or both.")] = (
-        KernelName.NTK
-    ),
+    net: NetArgument,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="K.npy|K.npz", help="Where the kernel goes; folders are made.")
+    ],
+    which: Annotated[Which, typer.Option(help="Of the trained network, of the random one, or both.")] = Which.NTK,
     other: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Rows of DATA against rows of this file.")
     ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="A column that is no input; by default all are.")
     ] = None,
-    standardize: Standardize = False,
+    standardize: Annotated[
+        bool, typer.Option("--standardize/--raw", help="Bring columns to mean 0 and variance 1, or leave them.")
+    ] = False,
+    memory: Annotated[
+        int | None, typer.Option(min=1, help="Bytes to be used; by default half of what is free.")
+    ] = None,
     float32: Annotated[bool, typer.Option("--float32", help="Half the memory, and faster.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -54,48 +59,63 @@ def gram(
 
     Memory is counted first. Nothing is left behind when it is interrupted.
     """
-    _check_output(output, kernel)
+    _check_output(output, which)
     with in_a_sentence():
         files = (data,) if other is None else (data, other)
         tables = read_inputs(*files, target=target)
-        ready = [network_and_rows(net, table) for table in tables]
-        parts = standardized(*(x for _, x in ready)) if standardize else [x for _, x in ready]
-        batches = [x.astype(np.float32) if float32 else x for x in parts]
+        network, parts = _shaped(net, tables)
+        batches = [x.astype(np.float32) if float32 else x for x in (standardized(parts) if standardize else parts)]
         for text in tables[0].notes:
             note(text)
         start = time.perf_counter()
-        matrices = _computed(ready[0][0], batches, kernel)
+        matrices = _computed(network, batches, which, memory)
         _write(matrices, output)
-        found = _facts(matrices, output, time.perf_counter() - start)
-        print_json(found | {"notes": list(tables[0].notes)}) if as_json else _print(found)
+        facts = _facts(matrices, output, time.perf_counter() - start)
+        print_json(facts | {"notes": list(tables[0].notes)}) if as_json else _print(facts)
 
 
-def _check_output(output: Path, kernel: KernelName) -> None:
+def _shaped(net: str, tables: tuple[Table, ...]) -> tuple[AbstractLayer, list[np.ndarray]]:
+    """The network, and the examples of all tables in the shape that it reads."""
+    from .._problem import shape_for
+
+    network = named_network(net)
+    shape = shape_for(network, tables[0])
+    layer = network if isinstance(network, AbstractLayer) else preset(network, shape)
+    return layer, [table.x.reshape(table.n, *shape) for table in tables]
+
+
+def standardized(batches: list[np.ndarray]) -> list[np.ndarray]:
+    """Mean 0 and variance 1 in each column (channel, for images) of the first; the others are moved along."""
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(batches[0].reshape(-1, batches[0].shape[-1]))
+    return [np.asarray(scaler.transform(x.reshape(-1, x.shape[-1]))).reshape(x.shape) for x in batches]
+
+
+def _check_output(output: Path, which: Which) -> None:
     hint = "'--output' / '-o'"
     if output.suffix not in (".npy", ".npz"):
         raise typer.BadParameter(f"{str(output)!r}: expected a name that ends in .npy or .npz.", param_hint=hint)
-    if kernel is KernelName.BOTH and output.suffix == ".npy":
+    if which is Which.BOTH and output.suffix == ".npy":
         raise typer.BadParameter("both kernels need a file that ends in .npz: .npy holds one array.", param_hint=hint)
-    if not output.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {str(output.parent)!r}.", param_hint=hint)
 
 
-def _computed(net: AbstractLayer, batches: list[np.ndarray], kernel: KernelName) -> dict[str, np.ndarray]:
+def _computed(net: AbstractLayer, batches: list[np.ndarray], which: Which, memory: int | None) -> dict[str, np.ndarray]:
     import everwide as ew
 
     rows, columns, size = len(batches[0]), len(batches[-1]), batches[0].itemsize
-    count = 2 if kernel is KernelName.BOTH else 1
+    count = 2 if which is Which.BOTH else 1
     note(f"{rows} x {columns} examples, {human(rows * columns * size * count)} for the result.")
     with bar("kernel") as tick:
-        watch: Any = lambda p: tick(p.done, p.total, f"kernel, tile {p.done} of {p.total}")
-        if kernel is KernelName.BOTH:
-            return ew.gram(net, *batches, progress=watch)._asdict()
-        one = ew.ntk if kernel is KernelName.NTK else ew.nngp
-        return {kernel.value: one(net, *batches, progress=watch)}
+        if which is Which.BOTH:
+            return ew.gram(net, *batches, memory=memory, progress=tick)._asdict()
+        one = ew.ntk if which is Which.NTK else ew.nngp
+        return {which.value: one(net, *batches, memory=memory, progress=tick)}
 
 
 def _write(matrices: dict[str, np.ndarray], output: Path) -> None:
     """Whole or not at all."""
+    output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".{output.name}.{os.getpid()}{output.suffix}")
     try:
         if output.suffix == ".npz":
@@ -119,7 +139,7 @@ def _facts(matrices: dict[str, np.ndarray], output: Path, seconds: float) -> dic
     }
 
 
-def _print(found: dict[str, Any]) -> None:
-    shape = " x ".join(map(str, found["shape"]))
-    means = ", ".join(f"{name} (mean {number(mean)})" for name, mean in found["means"].items())
-    say(f"{means}: {shape} in {found['dtype']}, {found['seconds']:.1f} s, written to {found['output']}")
+def _print(facts: dict[str, Any]) -> None:
+    shape = " x ".join(map(str, facts["shape"]))
+    means = ", ".join(f"{name} (mean {number(mean, 4)})" for name, mean in facts["means"].items())
+    say(f"{means}: {shape} in {facts['dtype']}, {facts['seconds']:.1f} s, written to {facts['output']}")

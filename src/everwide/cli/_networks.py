@@ -1,16 +1,19 @@
-"""Networks by name: presets, networks in Python files, activations."""
+"""Networks by name: presets, activations, and networks in files of the user, which are run as Python runs a script."""
 
 import difflib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-import numpy as np
 import typer
 
 from .. import activations
-from .._presets import PRESETS, preset, shape_read
+from .._presets import PRESETS, preset
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
-from ..tables import Table
-from ._files import load_network, usage
+from ._options import fail
 
 # Those that need no arguments; a test compares them with `everwide.activations`.
 # fmt: off
@@ -21,26 +24,24 @@ ACTIVATIONS = (
 # fmt: on
 
 
-def network(target: str, shape: tuple[int, ...]) -> AbstractLayer:
-    """A preset for examples of that shape, or a network in a file."""
-    if target in PRESETS:
-        return preset(target, shape)
+def named_network(target: str, *words: str) -> AbstractLayer | str:
+    """A network in a file; or a preset, or another of these words, by its name."""
+    known = (*PRESETS, *words)
+    if target in known:
+        return target
     if ":" not in target and not target.endswith(".py"):
-        near = difflib.get_close_matches(target, PRESETS, n=1)
+        near = difflib.get_close_matches(target, known, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise usage(
-            f"{target!r}: expected {', '.join(PRESETS)}, or a file and a name in it, such as model.py:net.{hint}"
+        raise _usage(
+            f"{target!r}: expected {', '.join(known)}, or a file and a name in it, such as model.py:net.{hint}"
         )
     return load_network(target)
 
 
-def network_and_rows(target: str, table: Table) -> tuple[AbstractLayer, np.ndarray]:
-    """The network, and the examples in the shape that it reads: flat rows become images where they must."""
-    flat = tuple(table.x.shape[1:])
-    shape = flat if target == "mlp" else tuple(table.shape)
-    net = network(target, shape)
-    shape = shape if target in PRESETS else shape_read(net, flat, shape)
-    return net, table.x.reshape(table.rows, *shape)
+def network(target: str, input_shape: tuple[int, ...]) -> AbstractLayer:
+    """A preset for examples of that shape, or a network in a file."""
+    net = named_network(target)
+    return net if isinstance(net, AbstractLayer) else preset(net, input_shape)
 
 
 def activation(name: str) -> AbstractActivation:
@@ -57,11 +58,68 @@ def activation(name: str) -> AbstractActivation:
     return getattr(activations, known[bare])()
 
 
-def complete_networks(incomplete: str) -> list[str]:
-    """Presets that begin so."""
-    return [name for name in PRESETS if name.startswith(incomplete)]
-
-
 def complete_activations(incomplete: str) -> list[str]:
     """Activations that begin so, in lower case as people type them."""
     return [name.lower() for name in ACTIVATIONS if name.lower().startswith(incomplete.lower())]
+
+
+def _usage(message: str) -> typer.BadParameter:
+    """A network that is not named as it should be."""
+    return typer.BadParameter(message, param_hint="'FILE.py:NAME'")
+
+
+def load_network(target: str) -> AbstractLayer:
+    """The network of that name in that file, which is run for it."""
+    file, colon, name = target.rpartition(":")
+    if not (file and colon and name.isidentifier()):
+        raise _usage(f"{target!r} does not name a network: expected a file and a name in it, such as model.py:net.")
+    path = Path(file)
+    if not path.is_file():
+        raise _usage(f"there is no file {file!r} (seen from {str(Path.cwd())!r}).")
+    module = _run_file(path)
+    known = sorted(n for n, value in vars(module).items() if isinstance(value, AbstractLayer))
+    hint = f"Networks in it: {', '.join(known)}." if known else "No network is assigned in it."
+    missing = object()
+    value: Any = getattr(module, name, missing)
+    if value is missing:
+        raise _usage(f"{file} does not define {name!r}. {hint}")
+    if not isinstance(value, AbstractLayer):
+        kind = "the class" if isinstance(value, type) else f"a {type(value).__name__}"
+        raise _usage(
+            f"{name!r} in {file} is {kind}, not a network (an instance of everwide.layers.AbstractLayer). {hint}"
+        )
+    return value
+
+
+def _run_file(path: Path) -> ModuleType:
+    """Import a file as Python runs a script: its neighbours can be imported, its errors are its own."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if path.suffix != ".py" or spec is None or spec.loader is None:
+        raise _usage(f"{path} is not a Python file: expected a name that ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    shadowed = sys.modules.get(path.stem)
+    sys.path.insert(0, folder)
+    sys.modules[path.stem] = module  # dataclasses and pickle look their module up
+    try:
+        spec.loader.exec_module(module)
+    except SystemExit as error:
+        fail(f"{path} ended the program when it was imported (exit code {error.code}).")
+    except Exception as error:
+        fail(f"{path}{_line_in(path, error)} raised {type(error).__name__}: {error}")
+    finally:
+        sys.path.remove(folder)
+        if shadowed is not None:
+            sys.modules[path.stem] = shadowed
+    return module
+
+
+def _line_in(path: Path, error: BaseException) -> str:
+    """`:LINE` of the file where the error passed through it."""
+    line = error.lineno if isinstance(error, SyntaxError) else None
+    trace = error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename).resolve() == path.resolve():
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return "" if line is None else f":{line}"

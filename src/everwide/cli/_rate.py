@@ -1,14 +1,14 @@
 """`everwide rate`."""
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
-from ._faults import in_a_sentence
-from ._options import AsJson, Data, Net, Sample, Seed, Standardize, Target, examples
-from ._problem import Problem, read_problem
-from ._show import bar, note, number, print_json, print_table, say
+from .._words import number
+from ..tables import read_table
+from ._networks import named_network
+from ._options import AsJson, Data, NetOption, Quick, Sample, Seed, Target, examples, in_a_sentence
+from ._show import note, print_json, print_table, say
 
 EPILOG = examples("rate train.csv --target price", "rate train.npz --net cnn --momentum 0.95 --json")
 _FRACTIONS = (0.5, 0.9, 0.99)
@@ -16,53 +16,47 @@ _FRACTIONS = (0.5, 0.9, 0.99)
 
 def rate(
     data: Data,
-    net: Net = "mlp",
     target: Target = None,
+    net: NetOption = "auto",
     momentum: Annotated[float, typer.Option(min=0, max=0.999999, help="Of gradient descent.")] = 0.9,
-    standardize: Standardize = True,
-    sample: Sample = 2000,
+    quick: Quick = False,
+    sample: Sample = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """The largest stable learning rates of a network on these data, before it is trained.
+    """The largest stable learning rates of a network on these data, before it is trained: those of the report.
 
     Of full batches, for the mean squared loss, in the NTK parametrization; targets are scaled to unit variance, classes
-    are indicators.
+    are indicators, columns are scaled as the report scales them.
     """
     with in_a_sentence():
-        problem = read_problem(data, net, target=target, standardize=standardize, sample=sample, seed=seed)
-        found = _found(problem, momentum)
-        for text in () if as_json else problem.notes:
+        from .._problem import prepare
+        from ..theory.rates import fit_times, stable_rates
+
+        table, network = read_table(data, target=target), named_network(net, "auto")
+        problem = prepare(table, network, quick=quick, most=sample, seed=seed)
+        kernel, y = problem.kernel.ntk, problem.y
+        rates, times = stable_rates(kernel, y=y, momentum=momentum), fit_times(kernel, None, y)
+        known = problem.to_dict() | vars(rates) | {"fit_times": {f"{one:g}": times.time(one) for one in _FRACTIONS}}
+        if as_json:
+            return print_json(known)
+        for text in known["notes"]:
             note(text)
-        print_json(problem.described() | found) if as_json else _print(problem, found)
+        _print(known, momentum)
 
 
-def _found(problem: Problem, momentum: float) -> dict[str, Any]:
-    import everwide as ew
-
-    from ..theory.rates import fit_times, stable_rates
-
-    with bar("kernel") as tick:
-        watch: Any = lambda p: tick(p.done, p.total, "kernel")
-        matrix = ew.ntk(problem.net, problem.x, progress=watch)
-    rates = stable_rates(matrix, y=problem.outputs, momentum=momentum)
-    times = fit_times(matrix, None, problem.outputs)
-    return asdict(rates) | {"fit_times": {f"{share:g}": times.time(share) for share in _FRACTIONS}}
-
-
-def _print(problem: Problem, found: dict[str, Any]) -> None:
+def _print(known: dict[str, Any], momentum: float) -> None:
     rows = [
-        ("gradient descent", found["gradient_descent"], "diverges above"),
-        ("gradient descent, fastest", found["best"], f"a step leaves {found['contraction']:.6f} of a residual"),
-        (f"momentum {found['beta']:g}", found["momentum"], "diverges above"),
-        ("ADAM*", found["adam_star"], "the first step overshoots above"),
+        ("gradient descent", known["gradient_descent"], "diverges above"),
+        ("gradient descent, fastest", known["best"], f"a step leaves {known['contraction']:.6f} of a residual"),
+        (f"momentum {momentum:g}", known["momentum"], "diverges above"),
+        ("ADAM*", known["adam_star"], "the first step overshoots above"),
     ]
-    title = f"Learning rates on {problem.table.rows} rows of {problem.table.source}"
+    title = f"Learning rates on {known['n']} rows of {known['data']}. Network: {known['network']}"
     print_table(("method", "rate", "meaning"), rows, title=title)
-    steps = {share: time / found["best"] for share, time in found["fit_times"].items()}
-    rows = [(f"{float(share):.0%}", found["fit_times"][share], steps[share]) for share in steps]
+    rows = [(f"{float(share):.0%}", time, time / known["best"]) for share, time in known["fit_times"].items()]
     print_table(("of the target learned", "time of gradient flow", "steps at the fastest rate, about"), rows)
     say(
-        f"Eigenvalues of the kernel from {number(found['lambda_min'])} to {number(found['lambda_max'])}, condition "
-        f"number {number(found['condition_number'])}."
+        f"Eigenvalues of the kernel from {number(known['lambda_min'], 4)} to {number(known['lambda_max'], 4)}, "
+        f"condition number {number(known['condition_number'], 4)}."
     )

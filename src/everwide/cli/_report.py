@@ -5,10 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..tables import Table, digits_table, read_table
-from ._faults import in_a_sentence
-from ._networks import PRESETS, complete_networks, network
-from ._options import NET_HELP, AsJson, Seed, Target, examples
+from ..tables import Table, read_table
+from ._networks import named_network
+from ._options import AsJson, NetOption, Quick, Seed, Target, examples, in_a_sentence
 from ._show import bar, note, print_json, say
 
 EPILOG = examples(
@@ -29,16 +28,11 @@ def report(
         ),
     ] = None,
     target: Target = None,
-    net: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NETWORK", help=f"{NET_HELP} By default chosen from the rows.", autocompletion=complete_networks
-        ),
-    ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="PAGE.html", help="Where the page goes.")] = Path(
-        "report.html"
-    ),
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and folds: seconds instead of minutes.")] = False,
+    net: NetOption = "auto",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="PAGE.html", help="Where the page goes; folders are made.")
+    ] = Path("report.html"),
+    quick: Quick = False,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -51,8 +45,13 @@ def report(
         table = _table(data, target)
         for text in table.notes:
             note(text)
-        found, page, numbers = _made(table, net, output, quick=quick, seed=seed)
-        print_json(found.to_dict()) if as_json else _print(found, page, numbers)
+        from .. import report as package
+
+        network = named_network(net, "auto")
+        with bar("report") as tick:
+            made = package.study(table, net=network, quick=quick, seed=seed, progress=tick)
+        page, numbers = package.write_report(made, output)
+        print_json(made.to_dict()) if as_json else _print(made, page, numbers)
 
 
 def _table(data: Path | None, target: str | None) -> Table:
@@ -60,20 +59,11 @@ def _table(data: Path | None, target: str | None) -> Table:
         return read_table(data, target=target)
     if target is not None:
         raise typer.BadParameter("the digits have one target. Name a file of data.", param_hint="'--target'")
-    return digits_table()
+    return Table.digits()
 
 
-def _made(table: Table, net: str | None, output: Path, *, quick: bool, seed: int) -> tuple[Any, Path, Path]:
-    from .. import report as package
-
-    chosen = net if net is None or net in PRESETS else network(net, table.shape)
-    with bar("report") as tick:
-        found = package.study(table, net=chosen, quick=quick, seed=seed, progress=tick)
-    return found, *package.write_report(found, output)
-
-
-def _print(found: Any, page: Path, numbers: Path) -> None:
-    say(f"{found.source}: {found.rows} rows. Network: {found.network}")
-    for tile in found.tiles[:_MAIN_NUMBERS]:
+def _print(study: Any, page: Path, numbers: Path) -> None:
+    say(f"{study.source}: {study.n} rows. Network: {study.network}")
+    for tile in study.tiles[:_MAIN_NUMBERS]:
         say(f"- {tile.label}: {tile.value} ({tile.meaning})")
     say(f"The page is {page}, every number is in {numbers}")

@@ -9,9 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ._faults import fail, in_a_sentence
-from ._options import AsJson, examples
-from ._parse import whole_numbers
+from ._options import AsJson, examples, fail, in_a_sentence, whole_numbers
 from ._show import bar, console, print_json, print_table
 
 reproduce = typer.Typer(
@@ -153,7 +151,7 @@ def _given(sizes: dict[str, Any]) -> dict[str, Any]:
 def _watched(work: Callable[[Callable[[Any], None]], Any]) -> Any:
     """Run with a bar that shows how far it is."""
     with bar("") as tick:
-        return work(lambda progress: tick(progress.done, progress.total, ""))
+        return work(tick)
 
 
 def _print(result: Any, columns: tuple[str, ...], folder: Path, as_json: bool) -> None:

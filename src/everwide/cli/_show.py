@@ -1,19 +1,19 @@
 """What is printed: tables that fit the terminal, valid JSON, notes and bars on stderr."""
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichBar
 from rich.table import Table
 
-Tick = Callable[[float, float, str], None]
+from .._engine import Progress
+from .._words import number, plain
 
 
 def console(*, err: bool = False) -> Console:
@@ -24,11 +24,11 @@ def console(*, err: bool = False) -> Console:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
     """Columns of numbers to the right; cells are folded where the terminal is narrow."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    listed = [tuple(row) for row in rows]
+    cells = [tuple(row) for row in rows]
     for i, name in enumerate(columns):
-        numeric = all(isinstance(row[i], int | float) for row in listed)
+        numeric = all(isinstance(row[i], int | float) for row in cells)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in listed:
+    for row in cells:
         table.add_row(*(_cell(value) for value in row))
     if title is not None:  # not the table's own, which would be as narrow as the table
         say(title)
@@ -49,39 +49,18 @@ def note(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """JSON that every reader takes: what is not finite becomes null."""
-    typer.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
-
-
-def number(value: float) -> str:
-    """Four digits that count."""
-    if not math.isfinite(value):
-        return "infinite" if value > 0 else str(value)
-    return f"{value:.4g}"
+    typer.echo(json.dumps(plain(value), indent=2, allow_nan=False))
 
 
 @contextmanager
-def bar(description: str) -> Iterator[Tick]:
-    """A bar on stderr, in a terminal only: `tick(done, total, what)`."""
+def bar(description: str) -> Iterator[Callable[[Progress], None]]:
+    """A bar on stderr, in a terminal only."""
     err = console(err=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(*columns, TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal) as shown:
+    with RichBar(*columns, TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal) as shown:
         task = shown.add_task(description)
-        yield lambda done, total, what: shown.update(
-            task, completed=done, total=total, description=what[: max(10, err.width - 50)] or description
-        )
+        yield lambda progress: shown.update(task, completed=progress.done, total=progress.total)
 
 
 def _cell(value: Any) -> str:
-    return number(value) if isinstance(value, float) else str(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int) else str(value)
+    return number(value, 4) if isinstance(value, float) else str(value)

@@ -24,6 +24,7 @@ def render(study: Study) -> str:
     >>> from everwide.report import render, study
     >>> from everwide.tables import Table
     >>> page = render(study(Table.digits(), quick=True))  # doctest: +SKIP
+
     """
     return _template().render(study=study, drawing=_drawing, numeric=_numeric, thumbnail=thumbnail)
 
@@ -41,6 +42,7 @@ def write_report(study: Study, path: str | Path) -> tuple[Path, Path]:
     >>> from everwide.report import study, write_report
     >>> from everwide.tables import Table
     >>> page, numbers = write_report(study(Table.digits(), quick=True), "report.html")  # doctest: +SKIP
+
     """
     page = Path(path)
     numbers = page.with_suffix(".json")
@@ -76,7 +78,9 @@ def _drawing(answer: Answer) -> Any:
 
     figure = answer.section.figure
     assert figure is not None
-    return Markup(drawn(answer.section.key, figure.caption, lambda page: figure.draw(page, answer.result), figure.height))
+    return Markup(
+        drawn(answer.section.key, figure.caption, lambda page: figure.draw(page, answer.result), figure.height)
+    )
 
 
 def _numeric(grid: Grid) -> list[bool]:

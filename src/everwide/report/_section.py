@@ -39,6 +39,9 @@ class Text(NamedTuple):
     grids: tuple[Grid, ...] = ()
 
 
+_NO_TEXT = Text(())
+
+
 class Figure(NamedTuple):
     """`draw(figure, result)` on a matplotlib figure of that height, in inches; the words under it."""
 
@@ -72,7 +75,7 @@ class Answer:
 
     section: Section[Any]
     result: Any = None
-    text: Text = Text(())
+    text: Text = _NO_TEXT
     missing: str = ""
 
     @property

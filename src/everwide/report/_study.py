@@ -94,6 +94,7 @@ def study(
     Traceback (most recent call last):
         ...
     everwide._checks.InputError: digits of scikit-learn has 1 rows: a report needs at least two, and better a hundred.
+
     """
     if table.n < 2:
         raise InputError(f"{table.source} has {table.n} rows: a report needs at least two, and better a hundred.")

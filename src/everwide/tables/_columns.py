@@ -35,6 +35,44 @@ _SENTENCES = {
 }
 
 
+class Texts(NamedTuple):
+    """`levels`: the distinct values, stripped and sorted; `codes`: which one each row has, -1 where it has none."""
+
+    codes: np.ndarray
+    levels: list[str]
+
+    def share(self, chosen: np.ndarray) -> float:
+        """Of the values that are there, how many have one of the chosen levels."""
+        there = self.codes[self.codes >= 0]
+        return float(chosen[there].mean())
+
+    def numbers(self) -> np.ndarray:
+        """The level as a number, NaN where it is none."""
+        return np.asarray(pd.to_numeric(np.array(self.levels, dtype=object), errors="coerce"), np.float64)
+
+    def spread(self, of_levels: np.ndarray) -> np.ndarray:
+        """A number of each level as a column of rows, `(n, 1)`, NaN where there is no value."""
+        return np.append(of_levels, np.nan)[self.codes][:, None]
+
+    def look_like(self, pattern: re.Pattern[str]) -> bool:
+        """Whether nearly all of some values are of that form."""
+        some = self.levels[:: max(1, len(self.levels) // _LOOKED_AT)]
+        return sum(pattern.fullmatch(level) is not None for level in some) >= max(1, ENOUGH_NUMBERS * len(some))
+
+
+def texts_of(column: pd.Series) -> Texts:
+    """Of a column of any type; empty texts are missing."""
+    try:
+        raw, values = pd.factorize(column)
+    except TypeError:  # lists and the like cannot be looked up
+        raw, values = pd.factorize(column.map(str, na_action="ignore"))
+    stripped = [str(value).strip() for value in values]
+    levels = sorted(set(stripped) - {""})
+    place = {level: code for code, level in enumerate(levels)} | {"": -1}
+    codes = np.array([*(place[text] for text in stripped), -1])[raw]
+    return Texts(codes, levels)
+
+
 class Encoded(NamedTuple):
     """Finite numbers `(n, columns)`, their names, and sentences on how they were made."""
 
@@ -163,41 +201,3 @@ def _levels(texts: Texts) -> Column:
     values = (texts.codes[:, None] == np.arange(len(texts.levels))).astype(np.float64)
     suffixes = tuple(f"={printable(level, 30)}" for level in texts.levels)
     return Column(values, suffixes, ("levels", "unknown") if (texts.codes < 0).any() else ("levels",))
-
-
-class Texts(NamedTuple):
-    """`levels`: the distinct values, stripped and sorted; `codes`: which one each row has, -1 where it has none."""
-
-    codes: np.ndarray
-    levels: list[str]
-
-    def share(self, chosen: np.ndarray) -> float:
-        """Of the values that are there, how many have one of the chosen levels."""
-        there = self.codes[self.codes >= 0]
-        return float(chosen[there].mean())
-
-    def numbers(self) -> np.ndarray:
-        """The level as a number, NaN where it is none."""
-        return np.asarray(pd.to_numeric(np.array(self.levels, dtype=object), errors="coerce"), np.float64)
-
-    def spread(self, of_levels: np.ndarray) -> np.ndarray:
-        """A number of each level as a column of rows, `(n, 1)`, NaN where there is no value."""
-        return np.append(of_levels, np.nan)[self.codes][:, None]
-
-    def look_like(self, pattern: re.Pattern[str]) -> bool:
-        """Whether nearly all of some values are of that form."""
-        some = self.levels[:: max(1, len(self.levels) // _LOOKED_AT)]
-        return sum(pattern.fullmatch(level) is not None for level in some) >= max(1, ENOUGH_NUMBERS * len(some))
-
-
-def texts_of(column: pd.Series) -> Texts:
-    """Of a column of any type; empty texts are missing."""
-    try:
-        raw, values = pd.factorize(column)
-    except TypeError:  # lists and the like cannot be looked up
-        raw, values = pd.factorize(column.map(str, na_action="ignore"))
-    stripped = [str(value).strip() for value in values]
-    levels = sorted(set(stripped) - {""})
-    place = {level: code for code, level in enumerate(levels)} | {"": -1}
-    codes = np.array([*(place[text] for text in stripped), -1])[raw]
-    return Texts(codes, levels)

@@ -50,6 +50,7 @@ def read_table(path: str | Path, *, target: str | None = None) -> Table:
     ...     table = read_table(file)
     >>> table.names, table.classes
     (('weight', 'colour=red'), ('apple', 'cherry'))
+
     """
     raw = _raw(path)
     if raw.frame is None:
@@ -63,7 +64,8 @@ def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) 
     """Examples without targets, of one file or several that are encoded alike.
 
     Args:
-        path, more: the files.
+        path: of the first file.
+        *more: of others, with the same columns.
         target: a column that is no input, and left out. By default all columns are inputs; of an .npz file, X.
 
     Returns:
@@ -76,6 +78,7 @@ def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) 
     ...     (table,) = read_inputs(pathlib.Path(folder) / "x.npy")
     >>> table.x.shape, table.y
     ((3, 3), None)
+
     """
     raws = [_raw(one) for one in (path, *more)]
     if any(raw.frame is None for raw in raws):
@@ -169,7 +172,9 @@ def _of_arrays(raw: _Raw, target: str | None) -> Table:
     learned = read_target(pd.Series(y), name, raw.source)
     images, notes = shaped(x[learned.kept], key, raw.source)
     values, filled = _filled(images, key, raw.source)
-    return Table(values, learned.y, _names(values), name, learned.classes, raw.source, (*notes, *learned.notes, *filled))
+    return Table(
+        values, learned.y, _names(values), name, learned.classes, raw.source, (*notes, *learned.notes, *filled)
+    )
 
 
 def _inputs_alone(raw: _Raw, target: str | None) -> Table:

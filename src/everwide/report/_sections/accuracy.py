@@ -81,9 +81,8 @@ def _share(wrong: np.ndarray) -> Score:
 def _rmse(squares: np.ndarray, seed: int) -> Score:
     """Rows drawn again, with replacement."""
     rng = np.random.default_rng([seed, 2])
-    drawn = scipy.stats.bootstrap(
-        (squares,), np.mean, confidence_level=_LEVEL, n_resamples=_DRAWS, method="percentile", random_state=rng
-    )
+    options: Any = {"n_resamples": _DRAWS, "method": "percentile", "random_state": rng}  # `rng` since SciPy 1.15
+    drawn = scipy.stats.bootstrap((squares,), np.mean, confidence_level=_LEVEL, **options)
     low, high = np.sqrt(drawn.confidence_interval)
     return Score(math.sqrt(float(np.mean(squares))), float(low), float(high))
 

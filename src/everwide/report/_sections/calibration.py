@@ -182,16 +182,19 @@ def _covers(share: float) -> str:
 
 
 def _draw(figure: Any, result: ClassCalibration | IntervalCalibration) -> None:
-    classes, ax = isinstance(result, ClassCalibration), figure.subplots()
-    across, up = (result.confidence, result.accuracy) if classes else (result.levels, result.covered)
-    low = 100 * max(0.0, min(float(np.min(across)), float(np.min(up))) - 0.05)
-    ax.plot([low, 100], [low, 100], "--", color=GREY, linewidth=1, label="honest")
-    if classes:
+    ax = figure.subplots()
+    if isinstance(result, ClassCalibration):
+        across, up = result.confidence, result.accuracy
         error = 196 * np.sqrt(np.maximum(up * (1 - up), 1e-4) / result.bin_sizes)
         ax.errorbar(100 * across, 100 * up, error, fmt="none", ecolor=BLUE, alpha=0.35, linewidth=4)
+        ax.set(xlabel="how sure it said it was, %", ylabel="how often it was right, %")
+    else:
+        across, up = result.levels, result.covered
+        ax.set(xlabel="should hold, %", ylabel="held, %")
+    low = 100 * max(0.0, min(float(np.min(across)), float(np.min(up))) - 0.05)
+    ax.plot([low, 100], [low, 100], "--", color=GREY, linewidth=1, label="honest")
     ax.plot(100 * across, 100 * up, "o-", color=BLUE, label="this network")
-    words = ("how sure it said it was, %", "how often it was right, %") if classes else ("should hold, %", "held, %")
-    ax.set(xlabel=words[0], ylabel=words[1], xlim=(low, 101), ylim=(low, 101))
+    ax.set(xlim=(low, 101), ylim=(low, 101))
     ax.legend(loc="upper left")
 
 

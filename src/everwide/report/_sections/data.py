@@ -168,7 +168,9 @@ def _text(problem: Problem, result: Data) -> Text:
         columns = "" if image else "no constant columns, "
         notes.append(f"No repeated rows, {columns}no column that gives the target away: nothing to warn of.")
     facts = (
-        Fact("Rows", count(result.n), "Each row is one example. The forecast below says what more of them would bring."),
+        Fact(
+            "Rows", count(result.n), "Each row is one example. The forecast below says what more of them would bring."
+        ),
         Fact("Columns", count(result.columns), "Inputs of the network, after categories were made indicators."),
         _target(result),
     )
@@ -236,8 +238,9 @@ def _size(result: Data) -> list[str]:
 def _repeated(result: Data) -> list[str]:
     repeated, conflicting, warnings = result.duplicate_rows, result.conflicting_rows, []
     if repeated:
+        copies, share = several(repeated, "row repeats", "rows repeat"), percent(repeated / result.n)
         warnings.append(
-            f"{several(repeated, 'row repeats', 'rows repeat')} the inputs of another ({percent(repeated / result.n)}). "
+            f"{copies} the inputs of another ({share}). "
             "If copies fall on both sides of a split, accuracies are too good: drop them, or keep copies together."
         )
     if conflicting:
@@ -253,9 +256,7 @@ def _column_warnings(result: Data, table: Table) -> list[str]:
     if result.constant_columns and table.sites is None:
         warnings.append(f"Constant columns say nothing, and can go: {_quoted(result.constant_columns)}.")
     if result.counting_columns:
-        warnings.append(
-            f"These columns count the rows, and should not be inputs: {_quoted(result.counting_columns)}."
-        )
+        warnings.append(f"These columns count the rows, and should not be inputs: {_quoted(result.counting_columns)}.")
     if result.leakage_suspects:
         columns = _quoted([leak.column for leak in result.leakage_suspects])
         warnings.append(

@@ -102,8 +102,8 @@ def _targets(curve: Any, now: int) -> list[float]:
 
 def _text(problem: Problem, result: Forecast) -> Text:
     note = (
-        f"From a pilot of {count(result.n_pilot)} rows; trusted to {count(result.trusted_to)}. The band should hold the "
-        "truth with 90\u202f% probability; where targets are noisy and rows few, more rows bring less than it says."
+        f"From a pilot of {count(result.n_pilot)} rows; trusted to {count(result.trusted_to)}. The band should hold "
+        "the truth with 90\u202f% probability; where targets are noisy and rows few, more rows bring less than it says."
     )
     return Text((_now(result), _twice(result), _next_goal(result)), notes=(note,), grids=(_grid(result),))
 

@@ -84,7 +84,7 @@ def phase(problem: Problem) -> Phase:
 
 
 def repeated_block(net: AbstractLayer) -> Block:
-    """The most frequent one, the first among equals. The read-out counts only where nothing else reads an activation."""
+    """The most frequent one, the first among equals; the read-out only where nothing else reads an activation."""
     blocks, activation = [], None
     for layer in _chain(net):
         maps = list(layer.weights().values())

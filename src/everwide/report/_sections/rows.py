@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from ..._problem import Problem
 from ..._words import count, number, percent
-from ...spectral import factorize
+from ...spectral import Factor
 from .._section import Fact, Grid, Section, Text
 
 _SHOWN = 8
@@ -75,7 +75,7 @@ def influence(
 
     With `A = (K + ridge)^-1` and `a = A y`, the prediction at `x` moves by `(A k(x))_i a_i / A_ii` when row i goes.
     """
-    factor = factorize(kernel, ridge)
+    factor = Factor.of(kernel, ridge)
     reach = np.mean(factor.solve(cross.T) ** 2, axis=1)
     own = np.mean(factor.solve(y) ** 2, axis=1) / factor.inverse_diagonal() ** 2
     return np.sqrt(reach * own)
@@ -117,7 +117,7 @@ def _of_numbers(problem: Problem, most: Influence) -> NumberRows:
 def _relative_variance(problem: Problem) -> Float[np.ndarray, " n"]:
     """The variance of each row given all others, over the median: 1 over the diagonal of the inverse kernel."""
     kernel = problem.kernel.nngp
-    variance = 1 / factorize(kernel, problem.ridge(kernel)).inverse_diagonal()
+    variance = 1 / Factor.of(kernel, problem.ridge(kernel)).inverse_diagonal()
     return variance / np.median(variance)
 
 

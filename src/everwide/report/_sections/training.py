@@ -42,6 +42,9 @@ class Training:
     train_right: Curve
     held_right: Curve
     best: int
+    best_steps: float
+    best_held_out_error: float
+    final_held_out_error: float
     steps_to_fit: float | None
 
 
@@ -54,7 +57,7 @@ def training(problem: Problem) -> Training:
     steps, flow = 2 * times / rates.gradient_descent, gradient_flow(times)
     inside, outside = fit.train(flow), fit.predict(kernel[np.ix_(held, train)], flow)
     errors = _error(inside, y[train]), _error(outside, y[held])
-    fitted = np.flatnonzero(errors[0] <= _LEFT)
+    fitted, best = np.flatnonzero(errors[0] <= _LEFT), int(np.argmin(errors[1]))
     empty = np.zeros(0)
     return Training(
         n_train=len(train),
@@ -66,7 +69,10 @@ def training(problem: Problem) -> Training:
         held=errors[1],
         train_right=_right(inside, y[train], problem.means) if problem.classes else empty,
         held_right=_right(outside, y[held], problem.means) if problem.classes else empty,
-        best=int(np.argmin(errors[1])),
+        best=best,
+        best_steps=float(steps[best]),
+        best_held_out_error=float(errors[1][best]),
+        final_held_out_error=float(errors[1][-1]),
         steps_to_fit=float(steps[fitted[0]]) if len(fitted) else None,
     )
 
@@ -120,7 +126,7 @@ def _stopping(result: Training) -> Fact:
         meaning = (
             f"Stop there: training on to the end would fit noise, and stopping makes the held-out error {gain} less."
         )
-        return Fact("Best moment to stop", f"{count(result.steps[best])} steps", meaning)
+        return Fact("Best moment to stop", f"{count(result.best_steps)} steps", meaning)
     enough = result.steps[np.argmax(held <= _NEAR * held[best])]
     meaning = f"Train to the end: the held-out error does not rise. After {count(enough)} steps little is gained."
     return Fact("Early stopping", "not needed", meaning)
@@ -150,10 +156,10 @@ def _grid(result: Training) -> Grid:
 
 def _draw(figure: Any, result: Training) -> None:
     ax = figure.subplots()
-    lowest, train = result.held[result.best], np.maximum(result.train, 1e-4)
+    lowest, train = result.best_held_out_error, np.maximum(result.train, 1e-4)
     ax.plot(result.steps, train, color=ORANGE, label="training rows")
     ax.plot(result.steps, result.held, color=BLUE, label="held-out rows")
-    ax.plot(result.steps[result.best], lowest, "o", color=BLUE, markersize=6, label="lowest")
+    ax.plot(result.best_steps, lowest, "o", color=BLUE, markersize=6, label="lowest")
     ax.set(xscale="log", yscale="log", xlabel="steps of gradient descent", ylabel="error (1: nothing learned)")
     ax.set_ylim(bottom=max(5e-4, min(train.min(), lowest) / 2))
     ax.legend(loc="lower left")
