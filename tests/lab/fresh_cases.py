@@ -149,6 +149,14 @@ ON_A_LINE = {
         FLAT,
         dense(),
     ],
+    "attention_rate": [dense(), attention(pos_emb="SUM", decay=0.3, W_pos_emb_std=1.4), RELU, GAP, dense()],
+    "attention_exp_half": [
+        dense(),
+        attention("RELU", pos_emb="SUM", decay="exp_half", p_norm=1, val_pos_emb=True),
+        RELU,
+        FLAT,
+        dense(),
+    ],
     "attention_concat_default": [dense(5), attention(pos_emb="CONCAT", W_pos_emb_std=1.3), RELU, FLAT, dense()],
     "attention_value_positions": [
         dense(),

@@ -9,9 +9,9 @@ import pytest
 
 from everwide.signal import ArchitectureError
 from everwide.testing import EXACT64, Exact
-from everwide_lab.golden import build_network, run_case
+from everwide_lab.golden import build_network, run_case, words
 from lab import vocabulary_oracle
-from lab.fresh_cases import RELU, all_cases, conv, dense, fresh_case
+from lab.fresh_cases import RELU, all_cases, attention, conv, dense, fresh_case
 
 pytestmark = pytest.mark.once
 
@@ -27,6 +27,8 @@ QUICK = {
     "index_last",
     "contract_the_line",
     "attention_concat",
+    "attention_rate",
+    "attention_exp_half",
     "attention_abs_symmetric",
     "layernorm_one_site_axis",
     "aggregate_reversed",
@@ -108,16 +110,25 @@ def test_the_converged_reference_is_the_truth():
 @pytest.mark.parametrize(
     ("layers", "complaint"),
     [
-        ([{"type": "wormhole"}], "Unknown layer type 'wormhole'"),
-        ([dense(wobble=3)], "unknown options: wobble"),
+        ([{"type": "wormhole"}], "type 'wormhole', expected one of abrelu, abs, aggregate,"),
+        ([dense(wobble=3)], "unknown options: wobble. It knows: W_std, b_std, parameterization, s, width."),
         ([dense(), {"type": "monomial"}], "needs the option 'degree'"),
-        ([dense(), {"type": "elementwise_numerical", "fn": "lambert", "deg": 3}], "unknown fn 'lambert'"),
+        (
+            [dense(), {"type": "elementwise_numerical", "fn": "lambert", "deg": 3}],
+            "unknown fn 'lambert', expected one of abs, cos, elu,",
+        ),
         ([dense(parameterization="mup")], "unknown parameterization 'mup'"),
         ([dense(), {"type": "branches", "merge": "max", "branches": [[], []]}], "unknown merge 'max'"),
         ([dense(), {"type": "gelu", "approximate": True}], "approximate can only be False"),
         ([dense(), {"type": "layernorm", "axes": [0, 1], "eps": 0.1}], "must hold the channels"),
         ([dense(), {"type": "avg_pool", "window": [2]}], "AvgPool needs 1 site axes"),
         ([conv([2])], "Conv needs 1 site axes"),
+        (
+            [attention(pos_emb="SUM", decay="slow")],
+            "'slow', expected one of exp, exp_half, inv1, none, or a",
+        ),
+        ([attention(pos_emb="SUM", decay=-0.5)], "unknown decay -0.5, expected one of exp"),
+        ([attention(pos_emb="SUM", decay=True)], "unknown decay True"),
         ([["dense"]], "must be an object with a 'type'"),
     ],
 )
@@ -128,6 +139,20 @@ def test_what_the_vocabulary_does_not_know_fails_that_case_alone(layers, complai
     outcome = run_case({"id": "odd", "kind": "kernel", "input_shape": [3], "layers": layers}, arrays)
     assert outcome.status == "failed"
     assert complaint in outcome.detail
+
+
+def test_equal_decays_are_one_function():
+    """And so they compile once."""
+    layers = [attention(pos_emb="SUM", decay=rate) for rate in (0.5, "exp_half", 1, "exp")]
+    half, named, one, exp = (build_network([layer], (4, 3)).net.layers[0].position.decay for layer in layers)
+    assert half == named != one == exp
+
+
+def test_every_word_of_the_shipped_cases_is_listed():
+    known = words()
+    for case in json.loads((GOLDEN / "golden.json").read_text())["cases"]:
+        for layer in case.get("layers", ()):
+            assert any(layer["type"] in known[group] for group in ("weights", "activations", "sites", "others"))
 
 
 def test_widths_are_fixed_only_where_the_limit_knows_them():

@@ -196,7 +196,9 @@ def attention(state, layer):
     get = layer.get
     places = np.array(list(itertools.product(*(range(s) for s in state.sites))))
     distance = (np.abs(places[:, None] - places[None]) ** float(get("p_norm", 2))).sum(-1)
-    r = np.eye(len(places)) if get("decay") is None else 1 / (1 + distance)
+    decay = get("decay")
+    named = {None: np.eye(len(places)), "inv1": 1 / (1 + distance), "exp_half": np.exp(-distance / 2)}
+    r = np.exp(-decay * distance) if isinstance(decay, float | int) else named[decay]
     kind, c = get("pos_emb"), state.channels
     beside = get("n_chan_pos_emb") or c
     content, position = {None: (1, 0), "SUM": (1, 1), "CONCAT": (c / (c + beside), beside / (c + beside))}[kind]

@@ -6,7 +6,7 @@ from everwide import activations as act
 
 from ._words import Word
 
-_NUMERICAL: dict[str, Callable[[], act.AbstractActivation]] = {
+NUMERICAL: dict[str, Callable[[], act.AbstractActivation]] = {
     "tanh": act.Tanh,
     "sigmoid": act.Sigmoid,
     "logistic": act.Sigmoid,
@@ -34,7 +34,7 @@ _NUMERICAL: dict[str, Callable[[], act.AbstractActivation]] = {
 
 def _numerical(w: Word) -> act.AbstractActivation:
     w.take("deg", None)  # how the reference was computed, not what it approximates
-    return w.choice("fn", _NUMERICAL)()
+    return w.choice("fn", NUMERICAL)()
 
 
 def _gelu(w: Word) -> act.AbstractActivation:

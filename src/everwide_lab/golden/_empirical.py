@@ -33,12 +33,16 @@ def empirical_quantities(case: Mapping[str, Any], stored: Arrays, dtype: type) -
     f = _network(str(case["model"]), stored)
     params, other = _params(stored, "", dtype), _params(stored, "q_", dtype)
     x1, x2, v = (jnp.asarray(stored[name], dtype) for name in ("x1", "x2", "v"))
-    batch = lambda g, p: np.asarray(jax.vmap(lambda x: g(p, x))(x1))
-    full = lambda: empirical_ntk(f, params, x1, x2)
-    outer = lambda: np.einsum("ia,jb->ijab", batch(f, params), np.asarray(jax.vmap(lambda x: f(params, x))(x2)))
+
+    def batch(g: Callable[[Params, Array], Array], p: Params, x: Array = x1) -> np.ndarray:
+        return np.asarray(jax.vmap(lambda one: g(p, one))(x))
+
+    def outer() -> np.ndarray:
+        return np.einsum("ia,jb->ijab", batch(f, params), batch(f, params, x2))
+
     rules: dict[str, Callable[[], np.ndarray]] = {
         "f_x1": lambda: batch(f, params),
-        "ntk_full": full,
+        "ntk_full": lambda: empirical_ntk(f, params, x1, x2),
         "ntk_trace": lambda: empirical_ntk(f, params, x1, x2, outputs="trace"),
         "ntk_diag": lambda: empirical_ntk(f, params, x1, x2, outputs="diagonal"),
         "ntk_self_diag_samples": lambda: np.einsum("iiab->iab", empirical_ntk(f, params, x1)),
@@ -76,4 +80,4 @@ def _network(model: str, stored: Arrays) -> Callable[[Params, Array], Array]:
 
 def _params(stored: Arrays, prefix: str, dtype: type) -> Params:
     names = (re.fullmatch(rf"{prefix}([Wb]\d+)", key) for key in stored)
-    return {found[1]: jnp.asarray(stored[found[0]], dtype) for found in names if found is not None}
+    return {name[1]: jnp.asarray(stored[name[0]], dtype) for name in names if name is not None}

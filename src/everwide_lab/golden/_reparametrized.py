@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -52,9 +53,10 @@ class Reparametrized(AbstractLayer):
         return self.layer.forward(params, scaled)
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
-        run = lambda channels: self.layer.propagate(
-            replace(k, parametrization=self.parametrization, channels=channels), wanted
-        )
+        def run(channels: int | None) -> Kernel:
+            own = replace(k, parametrization=self.parametrization, channels=channels)
+            return self.layer.propagate(own, wanted)
+
         out = run(k.channels) if k.channels is None else self._shared(run, k.channels)
         return replace(out, parametrization=k.parametrization)
 
@@ -64,5 +66,8 @@ class Reparametrized(AbstractLayer):
         low = run(whole)
         if part == 0:
             return low
-        between = lambda a, b: a + (b - a) * (part / self.fan_in_share) if eqx.is_inexact_array(a) else a
+
+        def between(a: Any, b: Any) -> Any:
+            return a + (b - a) * (part / self.fan_in_share) if eqx.is_inexact_array(a) else a
+
         return jax.tree.map(between, low, replace(run(whole + 1), channels=low.channels))

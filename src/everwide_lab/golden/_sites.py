@@ -48,10 +48,10 @@ def _strides(w: Word):
 def layernorm(w: Word, signal: Signal) -> AbstractLayer:
     axes, rank = w.take("axes", [-1]), len(signal.sites)
     axes = [axes] if isinstance(axes, int) else list(axes)
-    found = {a % (rank + 2) for a in axes}
-    if rank + 1 not in found or 0 in found:
+    chosen = {a % (rank + 2) for a in axes}
+    if rank + 1 not in chosen or 0 in chosen:
         raise ArchitectureError(f"Layer 'layernorm': axes {axes} must hold the channels and not the batch.")
-    sites = tuple(sorted(site_axis(w, a, signal) for a in found - {rank + 1}))
+    sites = tuple(sorted(site_axis(w, a, signal) for a in chosen - {rank + 1}))
     everywhere = False if not sites else True if len(sites) == rank else sites
     return LayerNorm(sites=everywhere, eps=w.number("eps", 1e-12))
 

@@ -22,7 +22,7 @@ from ._vocabulary import build_network
 
 Case = Mapping[str, Any]
 Arrays = Mapping[str, np.ndarray]
-Found = Iterator[tuple[str, np.ndarray]]
+Quantities = Iterator[tuple[str, np.ndarray]]
 
 
 class Kernels(NamedTuple):
@@ -33,7 +33,7 @@ class Kernels(NamedTuple):
     test: np.ndarray | None
 
 
-def predicted_quantities(case: Case, stored: Arrays) -> Found:
+def predicted_quantities(case: Case, stored: Arrays) -> Quantities:
     """Everything that the case has a reference for, by name."""
     kind = str(case["kind"])
     rules = {
@@ -55,8 +55,9 @@ def _kernels(case: Case, stored: Arrays, which: str) -> Kernels:
         return Kernels(stored[f"k_dd_{name}"], stored[f"k_td_{name}"], stored.get(f"k_tt_{name}"))
     train, test = (np.asarray(stored[name], np.float64) for name in ("x_train", "x_test"))
     built = build_network(case["layers"], train.shape[1:])
-    compute = lambda *x: getattr(gram(built.net, *x, parametrization=built.parametrization), which)
-    return Kernels(compute(train), compute(test, train), compute(test))
+    pairs = ((train,), (test, train), (test,))
+    grams = (gram(built.net, *x, parametrization=built.parametrization) for x in pairs)
+    return Kernels(*(getattr(kernels, which) for kernels in grams))
 
 
 def _regularized(case: Case, kernel: np.ndarray) -> np.ndarray:
@@ -73,7 +74,7 @@ def _times(case: Case, outputs: int) -> AbstractFilter:
     return gradient_flow(float(case["learning_rate"]) * np.asarray(case["times"]) / outputs)
 
 
-def _closed_form(case: Case, stored: Arrays) -> Found:
+def _closed_form(case: Case, stored: Arrays) -> Quantities:
     y, k = stored["y_train"], stored["y_train"].shape[1]
     kernels = _kernels(case, stored, "ntk")
     ridged = kernels.train if kernels.train.ndim == 4 else _regularized(case, kernels.train)
@@ -85,11 +86,11 @@ def _closed_form(case: Case, stored: Arrays) -> Found:
     yield "test_inf", fit.predict(kernels.cross, gradient_flow(np.inf), f0=stored.get("f0_test"))
 
 
-def _flow(case: Case, stored: Arrays) -> Found:
+def _flow(case: Case, stored: Arrays) -> Quantities:
     kernels, y = _kernels(case, stored, "ntk"), stored["y_used"]
     loss = SoftmaxCrossEntropy() if "cross entropy" in str(case["loss"]) else Mse()
     k = y.shape[1]
-    found = kernel_flow(
+    flow = kernel_flow(
         kernels.train / k,
         y,
         case["times"],
@@ -99,11 +100,11 @@ def _flow(case: Case, stored: Arrays) -> Found:
         momentum=case["momentum"],
         tolerance=1e-9,
     )
-    yield "train_t", found.outputs
-    yield "test_t", found.predict(kernels.cross / k, f0=stored["f0_test"])
+    yield "train_t", flow.outputs
+    yield "test_t", flow.predict(kernels.cross / k, f0=stored["f0_test"])
 
 
-def _inference(case: Case, stored: Arrays) -> Found:
+def _inference(case: Case, stored: Arrays) -> Quantities:
     y = stored["y_train"]
     drawn, learned = _kernels(case, stored, "nngp"), _kernels(case, stored, "ntk")
     for name, kernels in (("nngp", drawn), ("ntkgp", learned)):
@@ -117,7 +118,7 @@ def _inference(case: Case, stored: Arrays) -> Found:
     yield "ntk_cov", law.covariance
 
 
-def _ensemble(case: Case, stored: Arrays) -> Found:
+def _ensemble(case: Case, stored: Arrays) -> Quantities:
     y = stored["y_train"]
     drawn, learned = _kernels(case, stored, "nngp"), _kernels(case, stored, "ntk")
     ridged = _regularized(case, drawn.train)
@@ -128,15 +129,15 @@ def _ensemble(case: Case, stored: Arrays) -> Found:
     flow = _times(case, y.shape[1])
     for name, (law, kernels) in laws.items():
         for label, at in (("t", flow), ("inf", gradient_flow(np.inf))):
-            found = law.predict(drawn.cross, kernels.cross, drawn.test, at)
-            yield f"{name}_mean_{label}", found.mean
-            yield f"{name}_cov_{label}", found.covariance
+            outputs = law.predict(drawn.cross, kernels.cross, drawn.test, at)
+            yield f"{name}_mean_{label}", outputs.mean
+            yield f"{name}_cov_{label}", outputs.covariance
         yield f"{name}_train_mean_t", law.train(flow).mean
         yield f"{name}_train_cov_t", law.train(flow).covariance
 
 
-def _largest_rate(case: Case, stored: Arrays) -> Found:
+def _largest_rate(case: Case, stored: Arrays) -> Quantities:
     kernel, size = stored["k_dd_ntk"], float(case["y_size"])
-    rate = lambda momentum: size * max_learning_rate(kernel, momentum=momentum) / len(kernel)
-    both = [rate(float(case["momentum"])), rate(0.0)]  # with momentum, and without it
+    unit = size / len(kernel)  # the vocabulary's loss is the mean over rows and outputs
+    both = [unit * max_learning_rate(kernel, momentum=m) for m in (float(case["momentum"]), 0.0)]  # with and without it
     yield "value", np.array(both[: np.size(stored["value"])]).reshape(stored["value"].shape)

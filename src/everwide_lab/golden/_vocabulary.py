@@ -7,10 +7,10 @@ from typing import Any
 from everwide.layers import AbstractLayer, Concat, Dropout, Identity, Product, Scale, Serial, Sum
 from everwide.signal import ArchitectureError, Parametrization, Signal
 
-from ._activations import ACTIVATIONS
+from ._activations import ACTIVATIONS, NUMERICAL
 from ._sites import SITE_WORDS
-from ._weights import WEIGHT_WORDS, Plan
-from ._words import Word
+from ._weights import DECAYS, MECHANISMS, WEIGHT_WORDS, Plan
+from ._words import Word, words_of
 
 Spec = Any  # an object of a JSON file that nobody has checked
 
@@ -38,17 +38,36 @@ def build_network(layers: Sequence[Spec], input_shape: Sequence[int]) -> Built:
     return Built(net, plan.parametrization)
 
 
+def words() -> dict[str, tuple[str, ...]]:
+    """The layers that the vocabulary has, and the names of position decays, by what they are.
+
+    >>> from everwide_lab.golden import words
+    >>> words()["decays"]
+    ('exp', 'exp_half', 'inv1', 'none')
+    """
+    groups = {
+        "weights": WEIGHT_WORDS,
+        "activations": ACTIVATIONS,
+        "numerical activations": NUMERICAL,
+        "sites": SITE_WORDS,
+        "others": _OTHERS,
+        "mechanisms": MECHANISMS,
+        "decays": DECAYS,
+    }
+    return {group: tuple(sorted(known)) for group, known in groups.items()}
+
+
 def _plan(layers: Sequence[Spec]) -> Plan:
     """A case of one parametrization takes that of the network; widths are fixed only where the limit knows them."""
     specs = list(_all(layers))
     weights = [s for s in specs if s.get("type") in WEIGHT_WORDS]
-    found = {str(s.get("parameterization", "ntk")).lower() for s in weights}
+    laws = {str(s.get("parameterization", "ntk")).lower() for s in weights}
     scaled = any(list(s.get("s", [1, 1])) != [1, 1] for s in weights)
     beside = any(str(s.get("pos_emb")).upper() == "CONCAT" for s in specs)
     concat = any(s.get("merge") == "concat" for s in specs)
-    mixed = len(found) > 1 or (scaled and "standard" in found)
-    one = Parametrization.STANDARD if found == {"standard"} and not mixed else Parametrization.NTK
-    return Plan(open_widths=found <= {"ntk"} and not beside and not concat, parametrization=one, mixed=mixed)
+    mixed = len(laws) > 1 or (scaled and "standard" in laws)
+    one = Parametrization.STANDARD if laws == {"standard"} and not mixed else Parametrization.NTK
+    return Plan(open_widths=laws <= {"ntk"} and not beside and not concat, parametrization=one, mixed=mixed)
 
 
 def _all(layers: Sequence[Spec]) -> Iterator[Spec]:
@@ -79,7 +98,8 @@ def _layer(w: Word, plan: Plan, signal: Signal) -> AbstractLayer:
         return SITE_WORDS[w.type](w, signal)
     if w.type in _OTHERS:
         return _OTHERS[w.type](w, plan, signal)
-    raise ArchitectureError(f"Unknown layer type {w.type!r}.")
+    known = words_of([*WEIGHT_WORDS, *ACTIVATIONS, *SITE_WORDS, *_OTHERS])
+    raise ArchitectureError(f"Unknown layer type {w.type!r}, expected one of {known}.")
 
 
 def _dropout(w: Word, plan: Plan, signal: Signal) -> AbstractLayer:

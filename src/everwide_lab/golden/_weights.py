@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -63,12 +64,18 @@ def _inverse(distance: Array) -> Array:
     return 1 / (1 + distance)
 
 
-def _exponential(distance: Array) -> Array:
-    return jnp.exp(-distance)
+@dataclass(frozen=True)
+class Exponential:
+    """`exp(-rate distance)`; equal rates are equal functions, and compile once."""
+
+    rate: float
+
+    def __call__(self, distance: Array) -> Array:
+        return jnp.exp(-self.rate * distance)
 
 
-_DECAYS = {"none": None, "inv1": _inverse, "exp": _exponential}
-_MECHANISMS = {name: name for name in ("softmax", "identity", "abs", "relu")}
+DECAYS = {"none": None, "inv1": _inverse, "exp": Exponential(1.0), "exp_half": Exponential(0.5)}
+MECHANISMS = {name: name for name in ("softmax", "identity", "abs", "relu")}
 
 
 def attention(w: Word, plan: Plan, signal: Signal) -> AbstractLayer:
@@ -77,7 +84,7 @@ def attention(w: Word, plan: Plan, signal: Signal) -> AbstractLayer:
         w.take(size, None)
     return SelfAttention(
         None if plan.open_widths else width,
-        mechanism=w.choice("mechanism", _MECHANISMS, "softmax"),
+        mechanism=w.choice("mechanism", MECHANISMS, "softmax"),
         scaling="linear" if w.flag("linear_scaling", True) else "sqrt",
         w_query_std=w.number("W_query_std", 1.0),
         w_key_std=w.number("W_key_std", 1.0),
@@ -91,12 +98,20 @@ def attention(w: Word, plan: Plan, signal: Signal) -> AbstractLayer:
 def _position(w: Word, signal: Signal) -> Position | None:
     kind = w.choice("pos_emb", {"none": None, "sum": "sum", "concat": "concat"}, "none")
     channels = w.take("n_chan_pos_emb", None)
-    w_std, decay = w.number("W_pos_emb_std", 1.0), w.choice("decay", _DECAYS, None)
+    w_std, decay = w.number("W_pos_emb_std", 1.0), _decay(w)
     p_norm, values = w.number("p_norm", 2.0), w.flag("val_pos_emb", False)
     if kind is None:
         return None
     beside = (channels or signal.channels) if kind == "concat" else None
     return Position(w_std=w_std, decay=decay, p_norm=p_norm, channels=beside, values=values)
+
+
+def _decay(w: Word) -> Callable[[Array], Array] | None:
+    """By name, or a number: the rate of an exponential."""
+    given: Any = w.options.get("decay")
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given < float("inf"):
+        return Exponential(w.number("decay"))
+    return w.choice("decay", DECAYS, None, beside="a rate, 0 or more")
 
 
 WEIGHT_WORDS = {
