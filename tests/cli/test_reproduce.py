@@ -1,6 +1,7 @@
 """`everwide reproduce`: options, JSON and interruption. What is found is tested with the experiments."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,3 +65,14 @@ def test_widths_are_whole_numbers(run):
     result = run("reproduce", "lee2019", "--widths", "8,wide")
     assert result.exit_code == 2
     assert "expected whole numbers above 0" in result.stderr
+
+
+@pytest.mark.parametrize(("missing", "words"), [("everwide_lab", "which is missing here"), ("optax", "need optax")])
+def test_what_is_missing_is_said_in_a_sentence(run, monkeypatch, missing, words):
+    def nothing(name):
+        raise ModuleNotFoundError(name=missing)
+
+    monkeypatch.setattr("everwide.cli._reproduce.importlib", SimpleNamespace(import_module=nothing))
+    result = run("reproduce", "lee2019", "--quick")
+    assert result.exit_code == 1
+    assert words in " ".join(result.stderr.split())

@@ -8,8 +8,8 @@ import pytest
 
 import everwide as ew
 from everwide.empirical import Finite
-from everwide.testing import exact_for
 from everwide.testing._compile import quick_jit
+from everwide.testing._tolerances import exact_for
 
 pytestmark = pytest.mark.wide
 

@@ -7,8 +7,8 @@ import pytest
 
 import everwide as ew
 from everwide.empirical import Finite, Sampled, sample_kernel
-from everwide.testing import SAMPLED, exact_for
 from everwide.testing._compile import quick_jit
+from everwide.testing._tolerances import SAMPLED, exact_for
 
 pytestmark = pytest.mark.once
 

@@ -8,6 +8,7 @@ import pytest
 
 from everwide_lab.__main__ import main
 from everwide_lab.golden import run_case, run_golden
+from everwide_lab.golden._run import deviation
 from lab.fresh_cases import RELU, dense, fresh_case
 
 pytestmark = pytest.mark.once
@@ -66,3 +67,17 @@ def test_an_unknown_option_of_a_case_is_not_ignored():
 def test_both_precisions_are_reported():
     detail = run_case(*GOOD).detail
     assert all(name in detail for name in ("nngp64", "ntk64", "nngp32", "ntk32"))
+
+
+def test_the_words_are_listed(capsys):
+    assert main(["words"]) == 0
+    lines = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
+    assert lines["weights"] == "attention, conv, conv_local, conv_transpose, dense"
+    assert "exp_half" in lines["decays"]
+
+
+def test_deviations_are_in_units_of_the_largest_entry():
+    assert deviation(np.array([1.0, -4.2]), np.array([1.0, -4.0])) == pytest.approx(0.05)
+    assert deviation(np.zeros((2, 0)), np.zeros((2, 0))) == 0
+    for wrong in ([1.0, np.nan], [1.0, np.inf], [1.0], [[1.0, -4.0]]):
+        assert deviation(np.array(wrong), np.array([1.0, -4.0])) == np.inf

@@ -7,7 +7,8 @@ import pytest
 
 import everwide as ew
 from everwide.layers import Position
-from everwide.testing import MEAN_SQUARE, Slope, check_layer
+from everwide.testing import check_layer
+from everwide.testing._tolerances import MEAN_SQUARE, Slope
 from everwide_lab.golden import Reparametrized
 
 pytestmark = pytest.mark.once
@@ -76,7 +77,7 @@ DEEP = {
 
 def _check(name, layer, shape, draws):
     slope = ATTENTION if "attention" in name else MEAN_SQUARE
-    check_layer(layer, shape, widths=WIDTHS, draws=draws, convergence=slope)
+    check_layer(layer, shape, widths=WIDTHS, draws=draws, slope_tolerance=slope.deviation)
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -10,8 +10,8 @@ import pytest
 
 import everwide as ew
 from everwide.optim import Rule, learning_rates, scale_by_parametrization
-from everwide.testing import Reparametrized, Slope, exact_for
 from everwide.testing._compile import quick_jit
+from everwide.testing._tolerances import Reparametrized, Slope, exact_for
 
 pytestmark = pytest.mark.once
 

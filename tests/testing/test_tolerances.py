@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from everwide.testing import CANCELLING64, EXACT32, EXACT64, SAMPLED, Exact, Slope, cancelling_for, exact_for
+from everwide.testing._tolerances import (
+    CANCELLING64,
+    EXACT32,
+    EXACT64,
+    SAMPLED,
+    Exact,
+    Slope,
+    cancelling_for,
+    exact_for,
+)
 
 pytestmark = pytest.mark.once
 

@@ -6,7 +6,7 @@ import scipy.stats
 
 from everwide import InputError
 from everwide.spectral import KernelError, _spectrum
-from everwide.testing import Slope
+from everwide.testing._tolerances import Slope
 from everwide.theory import finite_width
 from everwide.theory.finite_width._convergence import definite_extremes
 

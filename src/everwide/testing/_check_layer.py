@@ -3,20 +3,18 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array
 
-from ..kernel import Example, Graph, Inputs
+from ..kernel import Graph, Inputs
 from ..layers import AbstractLayer, Dense, Serial
 from ..signal import Parametrization
-from ._check_limit import Limit, check_limit
+from ._check_limit import Limit, check
 from ._compile import quick_jit
-from ._draws import Draws, sample_kernels
-from ._faults import require, require_equal
-from ._tolerances import MEAN_SQUARE, SAMPLED, Sampled, Slope, exact_for
+from ._draws import Draws, forward, sample_kernels
+from ._tolerances import MEAN_SQUARE, SAMPLED, Sampled, Slope, exact_for, require, require_equal
 
 _EXAMPLES = 3
 
@@ -39,46 +37,71 @@ def check_layer(
     widths: tuple[int, ...] = (24, 96),
     draws: int = 200,
     key: Array | None = None,
-    sampled: Sampled = SAMPLED,
-    convergence: Slope = MEAN_SQUARE,
+    max_z: float = SAMPLED.max_z,
+    slope_tolerance: float = MEAN_SQUARE.deviation,
 ) -> LayerReport:
     """Raise `ConformanceError` unless the finite networks of a layer converge to its limit.
 
-    The layer is put between a `Dense` layer, which makes its input Gaussian, and a `Dense` readout; with `whole=True`
-    it is a network of its own, and its last layer must leave its width open.
-
     - The limit by itself (`check_limit`): symmetry, positive semidefiniteness, the diagonal, tracked pairs of sites,
       masks, gradients in all numbers of the layer.
-    - Kernels of sampled networks, extrapolated to infinite width, equal the limit up to `sampled` standard errors; with
+    - Kernels of sampled networks, extrapolated to infinite width, equal the limit up to `max_z` standard errors; with
       masked sites, where the input has sites, and with fresh noise in every pass, where the layer is noisy.
     - The squared deviation, relative to the kernel, falls like 1 / width.
     - What a masked site holds changes nothing, and a mask of sites that all exist changes nothing.
 
-    `graph` holds the graphs of three examples, for layers that need one.
+    Args:
+        layer: Put between a `Dense` layer, which makes its input Gaussian, and a `Dense` readout.
+        input_shape: Of one example: `(*sites, channels)`.
+        whole: The layer is a network of its own, whose last layer leaves its width open.
+        graph: The graphs of three examples, for layers that need one.
+        parametrization: As in `net.init`.
+        widths: Of the sampled networks, in ascending order.
+        draws: Networks of each width.
+        key: A JAX key; another one is another set of examples and networks.
+        max_z: Standard errors that a mean may be off.
+        slope_tolerance: How far from -1 the exponent of the width may be.
+
+    Returns:
+        What was measured: `sampled`, the largest z-score in units of `max_z`, and the exponents of the mean squared
+        deviation, `nngp_slope` and `ntk_slope`.
 
     >>> import everwide as ew
     >>> from everwide.testing import check_layer
     >>> report = check_layer(ew.Serial(ew.Relu(), ew.Dense(w_std=1.3)), (3,), draws=20)
     """
     net = layer if whole else Serial(Dense(w_std=1.2, b_std=0.3), layer, Dense(w_std=1.1, b_std=0.2))
-    key = jr.key(0) if key is None else key
-    data_key, net_key, draw_key = jr.split(key, 3)
+    data_key, net_key, draw_key = jr.split(jr.key(0) if key is None else key, 3)
     inputs = example_inputs(data_key, input_shape, graph)
-    setup = Limit(net, tuple(input_shape), Parametrization(parametrization), widths[-1])
-    noisy = _check_finite(layer, net, inputs, setup, net_key)
-    nngp, ntk = check_limit(layer, setup, inputs, noisy=noisy).kernels()
-    found = [
+    limit = Limit(net, tuple(input_shape), Parametrization(parametrization), widths[-1])
+    noisy = _check_finite(layer, limit, inputs, net_key)
+    nngp, ntk = check(layer, limit, inputs, noisy=noisy).kernels()
+    drawn = [
         sample_kernels(net, inputs, width=w, draws=draws, key=jr.fold_in(draw_key, w), parametrization=parametrization)
         for w in widths
     ]
     tangents = [ntk] * len(widths)
-    if setup.parametrization is Parametrization.STANDARD:  # the tangent kernel grows with the width
-        tangents = [replace(setup, width=w).compute(inputs).kernels()[1] for w in widths]
-    return _compare(layer, widths, found, [nngp] * len(widths), tangents, sampled, convergence)
+    if limit.parametrization is Parametrization.STANDARD:  # the tangent kernel grows with the width
+        tangents = [replace(limit, width=w).compute(inputs).kernels()[1] for w in widths]
+    allowed = Sampled(max_z), Slope(MEAN_SQUARE.exponent, slope_tolerance)
+    return _compare(layer, widths, drawn, [nngp] * len(widths), tangents, *allowed)
 
 
 def example_inputs(key: Array, input_shape: tuple[int, ...], graph: Graph | None = None) -> Inputs:
-    """Three random examples; where there are sites, the last example lacks one and the second a few."""
+    """Three random examples; where there are sites, the last example lacks one and the second a few.
+
+    Args:
+        key: A JAX key.
+        input_shape: Of one example: `(*sites, channels)`.
+        graph: The graphs of three examples, for layers that need one.
+
+    Returns:
+        `Inputs` with a mask where there are sites.
+
+    >>> import jax
+    >>> from everwide.testing import example_inputs
+    >>> example_inputs(jax.random.key(0), (4, 2)).x.shape
+    (3, 4, 2)
+    """
     x = jr.normal(key, (_EXAMPLES, *input_shape))
     sites = input_shape[:-1]
     if not sites or sites[0] < 2:
@@ -89,11 +112,11 @@ def example_inputs(key: Array, input_shape: tuple[int, ...], graph: Graph | None
     return Inputs(x, jnp.asarray(mask), graph)
 
 
-def _compare(layer, widths, found: list[Draws], nngp, ntk, sampled: Sampled, convergence: Slope) -> LayerReport:
+def _compare(layer, widths, drawn: list[Draws], nngp, ntk, sampled: Sampled, convergence: Slope) -> LayerReport:
     worst, slopes = 0.0, []
     for name, truths in (("nngp", nngp), ("ntk", ntk)):
         scales = [np.abs(np.asarray(t)).max() for t in truths]  # kernels may grow with the width
-        pairs = zip(found, truths, scales, strict=True)
+        pairs = zip(drawn, truths, scales, strict=True)
         deviations = [(getattr(d, name).astype(np.float64) - t) / scale for d, t, scale in pairs]
         mean, error = extrapolated(widths, deviations)
         claim = f"the {name} of sampled networks, extrapolated to infinite width, is that of the limit"
@@ -118,29 +141,23 @@ def extrapolated(widths: tuple[int, ...], deviations: list[np.ndarray]) -> tuple
     return a * means[1] - b * means[0], np.hypot(a * errors[1], b * errors[0])
 
 
-def _check_finite(layer: AbstractLayer, net: AbstractLayer, inputs: Inputs, setup: Limit, key: Array) -> bool:
+def _check_finite(layer: AbstractLayer, limit: Limit, inputs: Inputs, key: Array) -> bool:
     """Masks at finite width; returns whether the layer is noisy."""
 
     @quick_jit
-    def run(others: Inputs) -> tuple[Array, ...]:
-        params = net.init(key, setup.shape, width=8, parametrization=setup.parametrization)
-        one = lambda e, noise: net.apply(params, Example(e.x, e.mask, e.graph), key=noise)
-        each = lambda batch, noise=None: eqx.filter_vmap(lambda e: one(e, noise))(batch)
-        bare = replace(inputs, mask=None)
-        if inputs.mask is None:
-            return each(bare), each(bare, key)
-        full = replace(inputs, mask=jnp.ones_like(inputs.mask))
-        return each(bare), each(bare, key), each(full), each(inputs), each(others)
+    def run(batches: list[Inputs]) -> tuple[Array, list[Array]]:
+        params = limit.net.init(key, limit.shape, width=8, parametrization=limit.parametrization)
+        noise = forward(limit.net, params, batches[0], jr.split(key, len(inputs.x)))
+        return noise, [forward(limit.net, params, batch, None) for batch in batches]
 
-    mask = inputs.mask
-    clean, noise, *masked = run(
-        inputs if mask is None else replace(inputs, x=jnp.where(mask[..., None], inputs.x, 7.0))
-    )
-    noisy = not bool(jnp.array_equal(clean, noise))
-    if mask is None:
-        return noisy
-    full, expected, got = masked
-    tolerance = exact_for(clean.dtype)
-    require_equal(layer, "a mask of sites that all exist changes nothing at finite width", full, clean, tolerance)
-    require_equal(layer, "what a masked site holds changes nothing at finite width", got, expected, tolerance)
-    return noisy
+    batches, mask = [replace(inputs, mask=None)], inputs.mask
+    if mask is not None:
+        other = replace(inputs, x=jnp.where(mask[..., None], inputs.x, 7.0))
+        batches += [replace(inputs, mask=jnp.ones_like(mask)), inputs, other]
+    noise, (clean, *masked) = run(batches)
+    if masked:
+        full, expected, got = masked
+        tolerance = exact_for(clean.dtype)
+        require_equal(layer, "a mask of sites that all exist changes nothing at finite width", full, clean, tolerance)
+        require_equal(layer, "what a masked site holds changes nothing at finite width", got, expected, tolerance)
+    return not bool(jnp.array_equal(clean, noise))

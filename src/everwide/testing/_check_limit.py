@@ -16,8 +16,7 @@ from ..layers import AbstractLayer
 from ..signal import Pairs, Parametrization
 from ..spectral import Spectrum
 from ._compile import quick_jit
-from ._faults import ConformanceError, require, require_equal
-from ._tolerances import Exact, cancelling_for, derivative_for, exact_for
+from ._tolerances import ConformanceError, Exact, cancelling_for, derivative_for, exact_for, require, require_equal
 
 
 @dataclass(frozen=True)
@@ -32,19 +31,14 @@ class Limit:
     def kernel(self, net: AbstractLayer | None = None, pairs: Pairs = Pairs.ALL_SITES) -> Infinite:
         """The kernel function; a width is fixed only where the limit depends on it."""
         width = self.width if self.parametrization is Parametrization.STANDARD else None
-        return Infinite(
-            self.net if net is None else net,
-            self.shape,
-            pairs=pairs,
-            width=width,
-            parametrization=self.parametrization,
-        )
+        chosen = self.net if net is None else net
+        return Infinite(chosen, self.shape, pairs=pairs, width=width, parametrization=self.parametrization)
 
     def compute(self, inputs: Inputs) -> "Computed":
         """Everything about a batch and itself, in one compilation."""
-        return quick_jit(self._compute)(inputs)
+        return quick_jit(self.blocks)(inputs)
 
-    def _compute(self, inputs: Inputs) -> "Computed":
+    def blocks(self, inputs: Inputs) -> "Computed":
         kernel, same = self.kernel(), self.kernel(pairs=Pairs.SAME_SITE)
         few = same.block(inputs, inputs) if kernel.output().sites else None
         return Computed(kernel.block(inputs, inputs), kernel.diagonal(inputs), few)
@@ -67,36 +61,61 @@ class Computed(NamedTuple):
         return out[0], out[1]
 
 
-def check_limit(layer: AbstractLayer, limit: Limit, inputs: Inputs, *, noisy: bool = False) -> Computed:
-    """Raise `ConformanceError` unless the kernels of a network are what kernels must be; returns them.
+def check_limit(
+    net: AbstractLayer,
+    inputs: Inputs,
+    *,
+    parametrization: Parametrization | str = Parametrization.NTK,
+    width: int = 1,
+    noisy: bool = False,
+) -> Computed:
+    """Raise `ConformanceError` unless the kernels of an infinitely wide network are what kernels must be.
 
-    `noisy`: two passes of one example differ, so that its own kernel is larger than that of a twin.
+    They are symmetric and positive semidefinite; the diagonal is that of twins; tracking more pairs of sites, masks of
+    sites that all exist, and what a masked site holds change nothing; gradients in all numbers of the network are
+    finite where examples coincide or vanish, and equal to difference quotients elsewhere.
+
+    Args:
+        net: The network.
+        inputs: Three examples or more.
+        parametrization: As in `net.init`.
+        width: Of layers that leave theirs open; read in the standard parametrization only.
+        noisy: Two passes of one example differ, so that its own kernel is larger than that of a twin.
+
+    Returns:
+        The kernels: `block` and `diagonal` of the inputs, and `kernels()`, both matrices with that diagonal.
 
     >>> import everwide as ew, jax.numpy as jnp
-    >>> from everwide.testing import Limit, check_limit
+    >>> from everwide.testing import check_limit
     >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense())
-    >>> found = check_limit(net, Limit(net, (2,)), ew.Inputs(jnp.eye(2)[jnp.array([0, 1, 1])]))
+    >>> computed = check_limit(net, ew.Inputs(jnp.eye(2)[jnp.array([0, 1, 1])]))
     """
+    limit = Limit(net, tuple(inputs.x.shape[1:]), Parametrization(parametrization), width)
+    return check(net, limit, inputs, noisy=noisy)
+
+
+def check(layer: AbstractLayer, limit: Limit, inputs: Inputs, *, noisy: bool) -> Computed:
+    """The same, for the limit of a network; faults are those of `layer`, which is part of it."""
     tolerance, cancelling = exact_for(inputs.x.dtype), cancelling_for(inputs.x.dtype)
-    run = quick_jit(limit._compute)
-    found = run(inputs)
-    block = Block(_flat(found.block.nngp), _flat(found.block.ntk))
+    run = quick_jit(limit.blocks)
+    computed = run(inputs)
+    block = Block(_flat(computed.block.nngp), _flat(computed.block.ntk))
     _equal(layer, "block(x1, x2) is block(x2, x1) transposed", block, Block(block.nngp.T, block.ntk.T), tolerance)
-    _positive(layer, found, cancelling)
-    if found.few is not None:
-        _tracked(layer, found.few, found.block, cancelling)
+    _positive(layer, computed, cancelling)
+    if computed.few is not None:
+        _tracked(layer, computed.few, computed.block, cancelling)
     if not noisy:
         own = np.arange(len(inputs.x))
-        twins = Block(found.block.nngp[own, own], found.block.ntk[own, own])
-        _equal(layer, "diagonal is block of twins", twins, found.diagonal, cancelling)
+        twins = Block(computed.block.nngp[own, own], computed.block.ntk[own, own])
+        _equal(layer, "diagonal is block of twins", twins, computed.diagonal, cancelling)
     if inputs.mask is not None:
         full, bare = replace(inputs, mask=jnp.ones_like(inputs.mask)), replace(inputs, mask=None)
         other = replace(inputs, x=jnp.where(inputs.mask[..., None], inputs.x, 7.0))
         claim = "a mask of sites that all exist changes nothing"
         _equal(layer, claim, run(full).block, run(bare).block, tolerance)
-        _equal(layer, "what a masked site holds changes nothing", run(other).block, found.block, tolerance)
+        _equal(layer, "what a masked site holds changes nothing", run(other).block, computed.block, tolerance)
     _gradients(layer, limit, inputs)
-    return found
+    return computed
 
 
 def _equal(layer: AbstractLayer, claim: str, got: Block, expected: Block, tolerance: Exact) -> None:
@@ -112,8 +131,8 @@ def _flat(kernel):
     return kernel.reshape(n1, n2, size, size).transpose(0, 2, 1, 3).reshape(n1 * size, n2 * size)
 
 
-def _positive(layer: AbstractLayer, found: Computed, tolerance: Exact) -> None:
-    for name, kernel in zip(("nngp", "ntk"), found.kernels(), strict=True):
+def _positive(layer: AbstractLayer, computed: Computed, tolerance: Exact) -> None:
+    for name, kernel in zip(("nngp", "ntk"), computed.kernels(), strict=True):
         matrix = np.asarray(_flat(kernel), np.float64)
         low, high = Spectrum.smallest(matrix), Spectrum.largest(matrix)
         claim = f"the {name} is positive semidefinite (smallest eigenvalue {low:.2g} of {high:.2g})"
@@ -121,11 +140,11 @@ def _positive(layer: AbstractLayer, found: Computed, tolerance: Exact) -> None:
 
 
 def _tracked(layer: AbstractLayer, few: Block, many: Block, tolerance: Exact) -> None:
-    sites = few.nngp.shape[2:]
-    size = math.prod(sites)
-    same = lambda a: jnp.diagonal(a.reshape(*a.shape[:2], size, size), axis1=2, axis2=3).reshape(*a.shape[:2], *sites)
+    size = math.prod(few.nngp.shape[2:])
+    square = (kernel.reshape(*kernel.shape[:2], size, size) for kernel in (many.nngp, many.ntk))
+    same = (jnp.diagonal(kernel, axis1=2, axis2=3).reshape(few.nngp.shape) for kernel in square)
     claim = "tracking all pairs of sites changes nothing for the same site"
-    _equal(layer, claim, few, Block(same(many.nngp), same(many.ntk)), tolerance)
+    _equal(layer, claim, few, Block(*same), tolerance)
 
 
 def _gradients(layer: AbstractLayer, limit: Limit, inputs: Inputs) -> None:
@@ -140,8 +159,8 @@ def _gradients(layer: AbstractLayer, limit: Limit, inputs: Inputs) -> None:
         """All kernels, weighed, as a function of a shift `t` of every number of the network."""
         kernel = limit.kernel(eqx.combine(jax.tree.map(lambda a: a + t, free), fixed))
         cross, own = kernel.block(x1, x2), kernel.diagonal(x2)
-        weigh = lambda a: jnp.sum(a * jnp.cos(jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape))
-        return sum((weigh(a) for a in (cross.nngp, cross.ntk, own.nngp, own.ntk)), jnp.zeros((), dtype))
+        kernels = jnp.concatenate([a.ravel() for a in (cross.nngp, cross.ntk, own.nngp, own.ntk)])
+        return kernels @ jnp.cos(jnp.arange(kernels.size, dtype=dtype))
 
     hard = replace(inputs, x=jnp.asarray(inputs.x).at[1].set(inputs.x[0]).at[2].set(0))
     value, slope = total(jnp.zeros((), dtype), hard, hard)
@@ -152,8 +171,7 @@ def _gradients(layer: AbstractLayer, limit: Limit, inputs: Inputs) -> None:
         )
     other = replace(inputs, x=inputs.x[::-1] * 0.9 + 0.1)  # no twins: they round badly
     tolerance, h = derivative_for(dtype)
-    at = lambda t: total(jnp.asarray(t, dtype), inputs, other)
-    (value, slope), (up, _), (down, _) = at(0.0), at(h), at(-h)
+    (value, slope), (up, _), (down, _) = (total(jnp.asarray(t, dtype), inputs, other) for t in (0.0, h, -h))
     size = max(abs(float(value)), abs(float(slope)))
     claim = "gradients in its numbers are limits of difference quotients"
     require(layer, claim, abs(float(slope - (up - down) / (2 * h))) / (tolerance.relative * size))

@@ -1,6 +1,11 @@
-"""Kernels of sampled networks of finite width, draw by draw."""
+"""Kernels of sampled networks of finite width, draw by draw.
+
+`everwide.empirical.sample_kernel` gives means, and dropout is inactive there. A check wants every draw, noise in every
+pass, and derivatives that share no code with what is checked.
+"""
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -40,37 +45,41 @@ def sample_kernels(
     gradients are stopped in `forward`.
 
     >>> import everwide as ew, jax, jax.numpy as jnp
-    >>> from everwide.testing import sample_kernels
+    >>> from everwide.testing._draws import sample_kernels
     >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense())
     >>> drawn = sample_kernels(net, ew.Inputs(jnp.ones((2, 3))), width=16, draws=8, key=jax.random.key(0))
     >>> drawn.ntk.shape
     (8, 2, 2)
     """
-    one = lambda k: _one_draw(net, inputs, k, width, Parametrization(parametrization))
-    run = quick_jit(lambda keys: jax.lax.map(one, keys, batch_size=min(_AT_ONCE, draws)))
-    nngp, ntk = run(jr.split(key, draws))
+    one = partial(_one_draw, net, inputs, width, Parametrization(parametrization))
+    nngp, ntk = quick_jit(partial(jax.lax.map, one, batch_size=min(_AT_ONCE, draws)))(jr.split(key, draws))
     return Draws(np.asarray(nngp), np.asarray(ntk))
 
 
 def _one_draw(
-    net: AbstractLayer, inputs: Inputs, key: Array, width: int, parametrization: Parametrization
+    net: AbstractLayer, inputs: Inputs, width: int, parametrization: Parametrization, key: Array
 ) -> tuple[Array, Array]:
     init, passes = jr.split(key)
     params = net.init(init, inputs.x.shape[1:], width=width, parametrization=parametrization)
     keys = jr.split(passes, len(inputs.x))
 
-    def outputs(params) -> Array:
-        one = lambda example, k: net.apply(params, Example(example.x, example.mask, example.graph), key=k)
-        return eqx.filter_vmap(one)(inputs, keys)
-
-    y = outputs(params)
+    y = forward(net, params, inputs, keys)
     shape, sites = y.shape[:-1], y.shape[1:-1]
     flat = y.reshape(math.prod(shape), -1)
     nngp = flat @ flat.T / flat.shape[-1]
-    jacobian = jax.jacrev(lambda p: outputs(p)[..., 0].reshape(-1))(params)
+    jacobian = jax.jacrev(lambda p: forward(net, p, inputs, keys)[..., 0].reshape(-1))(params)
     rows = [leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(jacobian)]
     ntk = sum((r @ r.T for r in rows), jnp.zeros_like(nngp))
     return _by_example(nngp, shape[0], sites), _by_example(ntk, shape[0], sites)
+
+
+def forward(net: AbstractLayer, params, inputs: Inputs, keys: Array | None) -> Array:
+    """Outputs of all examples, each with noise of its own where there are keys."""
+
+    def one(example: Inputs, key: Array | None) -> Array:
+        return net.apply(params, Example(example.x, example.mask, example.graph), key=key)
+
+    return eqx.filter_vmap(one)(inputs, keys)
 
 
 def _by_example(flat: Array, n: int, sites: tuple[int, ...]) -> Array:

@@ -1,4 +1,4 @@
-"""What "equal" means in a test: a small number of classes, each with a stated meaning, instead of magic tolerances."""
+"""What "equal" means in a check, in a few classes with a stated meaning each, and how a check fails."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ class Exact:
     No entry may differ by more than `relative` times the largest entry (or 1, if `floor`, where values near zero are
     differences of numbers of order one).
 
-    >>> from everwide.testing import EXACT64
+    >>> from everwide.testing._tolerances import EXACT64
     >>> EXACT64.excess([1.0, 2.0], [1.0, 2.0 + 1e-14]) < 1
     True
     """
@@ -41,7 +41,7 @@ class Sampled:
     With fewer than a million comparisons of nearly normal means, 5 standard errors do not happen by chance.
 
     >>> import numpy as np
-    >>> from everwide.testing import SAMPLED
+    >>> from everwide.testing._tolerances import SAMPLED
     >>> SAMPLED.excess(np.random.default_rng(0).normal(size=(1000, 3)), np.zeros(3)) < 1
     True
     """
@@ -67,7 +67,7 @@ class Sampled:
 class Slope:
     """A power law: the exponent, measured as the slope between logarithms, is `exponent` up to `deviation`.
 
-    >>> from everwide.testing import Slope
+    >>> from everwide.testing._tolerances import Slope
     >>> Slope(-1.0, 0.1).excess([10, 100], [3.0, 0.3]) < 1
     True
     """
@@ -96,9 +96,6 @@ CANCELLING64 = Exact(1e-6)
 CANCELLING32 = Exact(5e-3)
 """Float32 where nearly parallel examples meet a square root."""
 
-GOLDEN32 = Exact(1e-4)
-"""A float32 kernel of a deep network against its float64 reference: a thousand roundings."""
-
 DERIVATIVE64 = Exact(1e-6)
 """A float64 derivative against a central difference quotient with steps of 1e-5."""
 
@@ -116,7 +113,7 @@ def exact_for(dtype: Any) -> Exact:
     """The class of well-conditioned results in a dtype.
 
     >>> import numpy as np
-    >>> from everwide.testing import EXACT32, exact_for
+    >>> from everwide.testing._tolerances import EXACT32, exact_for
     >>> exact_for(np.float32) == EXACT32
     True
     """
@@ -127,7 +124,7 @@ def cancelling_for(dtype: Any) -> Exact:
     """The class of results near a square root of zero in a dtype.
 
     >>> import numpy as np
-    >>> from everwide.testing import CANCELLING64, cancelling_for
+    >>> from everwide.testing._tolerances import CANCELLING64, cancelling_for
     >>> cancelling_for(np.float64) == CANCELLING64
     True
     """
@@ -138,8 +135,29 @@ def derivative_for(dtype: Any) -> tuple[Exact, float]:
     """The class of derivatives against difference quotients in a dtype, and the step to take.
 
     >>> import numpy as np
-    >>> from everwide.testing import DERIVATIVE64, derivative_for
+    >>> from everwide.testing._tolerances import DERIVATIVE64, derivative_for
     >>> derivative_for(np.float64)[0] == DERIVATIVE64
     True
     """
     return (DERIVATIVE32, 1e-2) if np.dtype(dtype).itemsize <= 4 else (DERIVATIVE64, 1e-5)
+
+
+class ConformanceError(AssertionError):
+    """A layer or an activation contradicts itself; the message names the object, the property and the sizes.
+
+    >>> from everwide.testing import ConformanceError
+    >>> issubclass(ConformanceError, AssertionError)
+    True
+    """
+
+
+def require(who: object, claim: str, excess: float) -> float:
+    """Raise unless a deviation, in units of what is allowed, is at most 1. Returns it."""
+    if not excess <= 1:
+        raise ConformanceError(f"{type(who).__name__}: {claim}, but it is off by {excess:.3g} times what is allowed.")
+    return excess
+
+
+def require_equal(who: object, claim: str, got, expected, tolerance: Exact) -> float:
+    """Raise unless two arrays are equal in the sense of `tolerance`."""
+    return require(who, claim, tolerance.excess(got, expected))
