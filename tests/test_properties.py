@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import everwide as ew
+from everwide.testing._check_layer import extrapolated
 from everwide.testing._check_limit import Limit
 from everwide.testing._draws import sample_kernels
 from everwide.testing._tolerances import Sampled, cancelling_for, exact_for
-from everwide.testing._check_layer import extrapolated
 
 pytestmark = pytest.mark.once
 
