@@ -6,7 +6,7 @@ pass, and derivatives that share no code with what is checked.
 
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -76,7 +76,7 @@ def _one_draw(
 def forward(net: AbstractLayer, params, inputs: Inputs, keys: Array | None) -> Array:
     """Outputs of all examples, each with noise of its own where there are keys."""
 
-    def one(example: Inputs, key: Array | None) -> Array:
+    def one(example: Any, key: Array | None) -> Array:
         return net.apply(params, Example(example.x, example.mask, example.graph), key=key)
 
     return eqx.filter_vmap(one)(inputs, keys)
