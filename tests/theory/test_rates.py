@@ -94,7 +94,56 @@ def test_rate_table_of_each_parametrization():
     assert factors["standard"] == pytest.approx([2 / 5, 1 / 64, 2 / 5, 1 / 256])
     assert factors["mean_field"] == [64.0, 64.0, 256.0, 256.0]
     assert factors["mup"] == pytest.approx([64 * 2 / 5, 1 / 64, 256 * 2 / 5, 1 / 256])
-    assert rates.rate_table(NET, (5,), [64], rate=0.5)[1] == rates.LayerRate(64, "[2].weight", (64, 1), 1.0, 0.5)
+    assert rates.rate_table(NET, (5,), [64], rate=0.5)[1] == (64, "[2].weight", (64, 1), 1.0, 0.5)
+
+
+@pytest.mark.parametrize("hidden", [1, 4])
+def test_rates_over_the_depth_keep_the_largest_eigenvalue(hidden):
+    """With `eta_l = eta / (n_in (L + 1))` in the standard parametrization the sum over layers of `eta_l J_l J_l^T` is
+    that of the NTK parametrization over `L + 1`, at every width: by finite networks."""
+    net = ew.Serial(*(layer for _ in range(hidden) for layer in (ew.Dense(w_std=2**0.5), ew.Relu())), ew.Dense(1))
+    limit = np.linalg.eigvalsh(ew.ntk(net, X))[-1] / (hidden + 1)
+    for width in (128, 512):
+        table = rates.rate_table(net, (5,), [width], parametrization="standard", over_depth=True)
+        sizes = np.array([2 / 5, *[2 / width] * (hidden - 1), 1 / width])
+        assert [row.rate for row in table] == pytest.approx(sizes / (hidden + 1))
+        params = net.init(jax.random.key(0), (5,), width=width, parametrization="standard")
+        parts = ew.empirical.empirical_ntk_blocks(net, params, jnp.asarray(X, float), outputs="trace")
+        kernel = sum(row.rate * np.asarray(parts[row.parameter], float) for row in table)
+        assert np.linalg.eigvalsh(kernel)[-1] == pytest.approx(limit, rel=0.3)
+
+
+def test_schedules_that_come_to_rest_and_others():
+    optax = pytest.importorskip("optax")
+    check = rates.schedule_check
+    assert check(lambda t: 1 / (10 + t)).holds
+    assert check(lambda t: (1 + t) ** -0.75).exponent == pytest.approx(0.75, abs=1e-4)
+    assert check(np.arange(1, 2000) ** -0.75).holds
+    root = check(lambda t: (1 + t) ** -0.5)
+    assert (root.sum_diverges, root.squares_converge) == (True, False)
+    fast = check(lambda t: (1 + t) ** -1.5)
+    assert (fast.sum_diverges, fast.squares_converge) == (False, True)
+    constant = check(optax.constant_schedule(0.1))
+    assert (constant.limit, constant.exponent, constant.holds) == (pytest.approx(0.1), 0.0, False)
+    assert not check(optax.cosine_decay_schedule(0.1, 1000)).sum_diverges  # ends at 0
+    assert not check(optax.exponential_decay(0.1, 100, 0.9)).sum_diverges
+
+
+def test_what_noise_leaves_of_a_quadratic():
+    """1/2 sum h w^2 with gradients of noise C: constant rates stall at `rate tr C / 4`, rates c / t come to rest."""
+    rng, h, c, runs = np.random.default_rng(5), np.array([1.0, 0.5]), np.array([0.3, 0.7]), 4000
+
+    def loss(schedule, steps):
+        w = np.ones((runs, 2))
+        for step in range(steps):
+            w = w - schedule(step) * (h * w + np.sqrt(c) * rng.normal(size=w.shape))
+        return np.mean(np.sum(h * w**2, 1)) / 2
+
+    stalled = loss(lambda step: 0.02, 600)
+    assert stalled == pytest.approx(0.02 * c.sum() / 4, rel=0.06)
+    decayed = lambda step: 4 / (40 + step)
+    assert rates.schedule_check(decayed).holds
+    assert loss(decayed, 4000) < 0.25 * loss(decayed, 900) < 0.1 * stalled
 
 
 def test_times_are_those_of_gradient_flow():
@@ -128,7 +177,7 @@ def test_times_of_a_large_kernel_need_few_products():
 def test_what_cannot_be_learned_takes_for_ever():
     times = rates.fit_times(np.diag([1.0, 0.0]), None, [1.0, 1.0])
     assert times.time(0.6) == np.inf > times.time(0.4)
-    assert times.parts()[-1] == rates.Part(0.0, 0.0, pytest.approx(0.5), np.inf)
+    assert times.parts()[-1] == (0.0, 0.0, pytest.approx(0.5), np.inf)
     twice = rates.stable_rates(np.ones((2, 2)))
     assert (twice.lambda_min, twice.condition_number, twice.adam_star) == (0.0, np.inf, None)
 
@@ -142,6 +191,10 @@ def test_what_float32_has_done_to_a_kernel_is_neither_an_error_nor_a_slow_mode()
     assert single.condition_number == np.inf
     assert rates.fit_times(smooth, x, y).time(0.5) > 1e4 * rates.fit_times(smooth, x, np.sin(x[:, 0])).time(0.5)
     assert rates.fit_times(smooth, x, y).values[-1] == 0.0
+
+
+def test_losses_are_values():
+    assert rates.stable_rates(K, loss=tr.Mse()).best == RATES.best
 
 
 def test_other_losses_have_no_best_rate():
@@ -170,8 +223,10 @@ def test_other_losses_have_no_best_rate():
         (lambda: rates.fit_times(K, None, Y).time(1.0), "below 1"),
         (lambda: rates.fit_times(np.diag([1.0, 0.0]), None, [1.0, 1.0]).steps(0.9, 0.1), "cannot be learned"),
         (lambda: rates.rate_table(NET, (5,), [8], rate=-1.0), "above 0"),
+        (lambda: rates.schedule_check([0.1, 0.2]), "16 or more steps"),
+        (lambda: rates.schedule_check(lambda step: -0.1), "0 or more"),
     ],
 )
 def test_bad_input(run, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ew.InputError, match=message):
         run()

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._checks import InputError, not_negative, probability, whole
-from ..theory._kernel_of import kernel_matrix
+from .._kernel_of import kernel_matrix
 from ._beliefs import Beliefs, beliefs_of
 from ._labels import targets_of
 from ._pilot import Measured, check_pilot, measure

@@ -7,11 +7,11 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
-from ..._checks import positive, probability
+from ..._checks import InputError, positive, probability
 from ..._kernel_matrix import eigenvalue_noise
+from ..._kernel_of import kernel_matrix, learnable_kernel
 from ..._losses import real_targets
 from ...spectral import lanczos
-from .._kernel_of import kernel_matrix, learnable_kernel
 
 _FIRST_LENGTH = 32  # Lanczos steps, doubled until times stand still
 _STEADY = 1e-3
@@ -19,12 +19,7 @@ _LOOKED_AT = (0.5, 0.9, 0.99)
 
 
 class Part(NamedTuple):
-    """Eigenvalues from `lower` to `upper`: the share of the target in them, and when the slowest is fitted to `1/e`.
-
-    >>> from everwide.theory import rates
-    >>> rates.Part(1.0, 10.0, 0.25, 3.0).share
-    0.25
-    """
+    """Eigenvalues from `lower` to `upper`, the target's share in them, and when the slowest is fitted to `1/e`."""
 
     lower: float
     upper: float
@@ -34,125 +29,97 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class FitTimes:
-    """What the target is made of, and when gradient flow has learned it. Made by `fit_times`.
-
-    `values`: eigenvalues, descending; `shares`: of the target's mean square along them, in all 1. For large matrices
-    neighbouring eigenvalues are lumped together (Gauss quadrature), so that times agree to about 0.1 %.
-
-    >>> import numpy as np
-
-    >>> from everwide.theory import rates
-    >>> rates.fit_times(np.diag([1.0, 3.0]), None, [1.0, 1.0]).values
-    array([3., 1.])
-    """
+    """What the target is made of, and when gradient flow has learned it. Made by `fit_times`."""
 
     values: Float[np.ndarray, " k"]
     shares: Float[np.ndarray, " k"]
-    divisor: float  # rows, where the loss is a mean over them
+    n: int  # rows, over which the loss is a mean
 
     def left(self, time: Any) -> Any:
-        """The share of the training error that is left at a time of gradient flow, or at several.
-
-        >>> import numpy as np
-
-        >>> from everwide.theory import rates
-        >>> round(rates.fit_times(2 * np.eye(2), None, [1.0, 1.0]).left(1.0), 4)
-        0.1353
-        """
+        """The share of the training error that is left at a time of gradient flow, or at several."""
         if not np.all(np.asarray(time) >= 0):
-            raise ValueError(f"left(time={time!r}): expected a time, or several, from 0 on.")
-        decayed = np.exp(-2 * np.multiply.outer(np.asarray(time, np.float64), self.values) / self.divisor)
+            raise InputError(f"left(time={time!r}): expected a time, or several, from 0 on.")
+        decayed = np.exp(-2 * np.multiply.outer(np.asarray(time, np.float64), self.values) / self.n)
         return decayed @ self.shares if np.ndim(time) else float(decayed @ self.shares)
 
     def time(self, fraction: float) -> float:
-        """When that fraction of the training error is gone; infinite where it cannot be learned.
-
-        >>> import numpy as np
-
-        >>> from everwide.theory import rates
-        >>> round(rates.fit_times(2 * np.eye(2), None, [1.0, 1.0]).time(0.99), 4)
-        2.3026
-        """
+        """When that fraction of the training error is gone; infinite where it cannot be learned."""
         rest, learnable = 1 - probability(fraction, "time: fraction"), self.values > 0
         if self.shares[~learnable].sum() >= rest:
             return float("inf")
         slow, fast = self.values[learnable].min(), self.values.max()
-        unit = self.divisor / 2
+        unit = self.n / 2
         bracket = np.log([unit / fast * -np.log1p(-fraction) * 0.5, unit / slow * 800])
-        excess = lambda log_time: self.left(np.exp(log_time)) - rest
-        return float(np.exp(scipy.optimize.root_scalar(excess, bracket=tuple(bracket), xtol=1e-12).root))
+        root = scipy.optimize.root_scalar(lambda log: self.left(np.exp(log)) - rest, bracket=tuple(bracket), xtol=1e-12)
+        return float(np.exp(root.root))
 
     def steps(self, fraction: float, rate: float) -> int:
-        """Of gradient descent at a small rate: time over rate, rounded up.
-
-        >>> import numpy as np
-
-        >>> from everwide.theory import rates
-        >>> rates.fit_times(2 * np.eye(2), None, [1.0, 1.0]).steps(0.99, rate=0.1)
-        24
-        """
+        """Of gradient descent at a small rate: time over rate, rounded up."""
         step, time = positive(rate, "steps: rate"), self.time(fraction)
         if time == np.inf:
-            raise ValueError(f"steps(fraction={fraction!r}): that much of the target cannot be learned by this kernel.")
+            raise InputError(f"steps(fraction={fraction!r}): that much of the target cannot be learned by this kernel.")
         return int(np.ceil(time / step))
 
     def parts(self) -> tuple[Part, ...]:
-        """The target by powers of ten of the eigenvalues, from the largest down; what has eigenvalue 0 comes last.
-
-        >>> import numpy as np
-
-        >>> from everwide.theory import rates
-        >>> [round(part.share, 2) for part in rates.fit_times(np.diag([1.0, 0.02]), None, [2.0, 1.0]).parts()]
-        [0.8, 0.2]
-        """
-        top, found = self.values.max(), []
+        """The target by powers of ten of the eigenvalues, from the largest down; what has eigenvalue 0 comes last."""
+        top, parts = self.values.max(), []
         below = np.where(self.values > 0, np.floor(np.log10(top / np.maximum(self.values, 1e-300)) + 1e-12), np.inf)
         for decade in np.unique(below[self.shares > 0]):
             inside = below == decade
             lowest = float(self.values[inside].min())
             upper = float(top * 10.0**-decade) if np.isfinite(decade) else 0.0
-            time = self.divisor / lowest if lowest > 0 else float("inf")
-            found.append(Part(lowest, upper, float(self.shares[inside].sum()), time))
-        return tuple(found)
+            time = self.n / lowest if lowest > 0 else float("inf")
+            parts.append(Part(lowest, upper, float(self.shares[inside].sum()), time))
+        return tuple(parts)
 
 
 def fit_times(kernel: Any, x: Any, y: Any) -> FitTimes:
     """How long gradient flow on the squared loss needs for each part of the target.
 
-    - `kernel`: a network or a kernel function, with the examples `x`; or their kernel matrix, with `x=None`.
-    - `y`: targets, `(n,)` or `(n, outputs)`; outputs begin at 0.
-
     Only products with the kernel are needed: Lanczos from the targets, lengthened until times no longer move.
 
-    >>> import numpy as np
+    Args:
+        kernel: a network or a kernel function, with the examples `x`; or their kernel matrix, with `x=None`.
+        x: the examples.
+        y: targets, `(n,)` or `(n, outputs)`; outputs begin at 0.
 
+    Returns:
+        `values`: eigenvalues, descending; `shares`: of the target's mean square along them, in all 1 (for large
+        matrices neighbouring eigenvalues are lumped together, so that times agree to about 0.1 %); `left(time)`: the
+        share of the training error that is left; `time(fraction)`: when that fraction of it is gone;
+        `steps(fraction, rate)` of gradient descent; `parts()`: the target by powers of ten of the eigenvalues, each
+        with `lower`, `upper`, `share` and `time`.
+
+    >>> import numpy as np
     >>> from everwide.theory import rates
-    >>> times = rates.fit_times(np.diag([1.0, 0.01]), None, [1.0, 1.0])
-    >>> round(times.time(0.9) / times.time(0.4))
-    105
+    >>> times = rates.fit_times(2 * np.eye(2), None, [1.0, 1.0])
+    >>> round(times.left(1.0), 4), round(times.time(0.99), 4), times.steps(0.99, rate=0.1)
+    (0.1353, 2.3026, 24)
+    >>> [round(part.share, 2) for part in rates.fit_times(np.diag([1.0, 0.02]), None, [2.0, 1.0]).parts()]
+    [0.8, 0.2]
     """
     given = kernel_matrix(kernel, x)
     matrix, floor = learnable_kernel(given), eigenvalue_noise(given)
     targets, _ = real_targets(y)
     if len(targets) != len(matrix):
-        raise ValueError(f"y has {len(targets)} rows and the kernel {len(matrix)}: they must agree.")
+        raise InputError(f"y has {len(targets)} rows and the kernel {len(matrix)}: they must agree.")
     targets = targets / max(float(np.abs(targets).max()), np.finfo(np.float64).tiny)  # shares do not depend on units
     if not np.any(targets):
-        raise ValueError("All targets are 0, as outputs are before training: there is nothing to fit.")
-    divisor, length, before = len(matrix), _FIRST_LENGTH, None
+        raise InputError("All targets are 0, as outputs are before training: there is nothing to fit.")
+    length, before = _FIRST_LENGTH, None
     while True:
-        found = _joined([lanczos(matrix, column, length).measure() for column in targets.T], divisor, floor)
-        now = np.log([found.time(fraction) for fraction in _LOOKED_AT])
+        times = _joined([lanczos(matrix, column, length).measure() for column in targets.T], len(matrix), floor)
+        now = np.log([times.time(fraction) for fraction in _LOOKED_AT])
         if length >= len(matrix) or (before is not None and _still(before, now)):
-            return found
+            return times
         length, before = 2 * length, now
 
 
-def _joined(measures: list[tuple[np.ndarray, np.ndarray]], divisor: float, floor: float) -> FitTimes:
+def _joined(measures: list[tuple[np.ndarray, np.ndarray]], n: int, floor: float) -> FitTimes:
     values, weights = (np.concatenate(part) for part in zip(*measures, strict=True))
     order = np.argsort(-values)
     values = np.where(values > floor, values, 0.0)  # the others are zeros that rounding has moved
-    return FitTimes(values[order], weights[order] / weights.sum(), float(divisor))
+    return FitTimes(values[order], weights[order] / weights.sum(), n)
 
 
 def _still(before: np.ndarray, now: np.ndarray) -> bool:

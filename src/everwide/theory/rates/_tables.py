@@ -1,26 +1,25 @@
 """Which layer learns at which rate, and how rates scale with width and depth."""
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from ..._checks import positive, whole
+from ..._checks import InputError, finite_array, positive, whole
+from ..._kernel_of import kernel_matrix
 from ...layers import AbstractLayer
 from ...signal import Parametrization
 from ...training import max_learning_rate
-from .._kernel_of import kernel_matrix
+
+_LOOKED_AT = (2**16, 2**28)  # steps at which a schedule is read: beyond its warm-up, within 32 bits
+_FEWEST = 16
+_NEAR = 0.03  # of an exponent
 
 
 class LayerRate(NamedTuple):
-    """The learning rate of one parameter at one width: `factor` times the one rate of the network.
-
-    `parameter` is its path in what `net.init` returns.
-
-    >>> from everwide.theory import rates
-    >>> rates.LayerRate(64, "[0].weight", (3, 64), 1.0, 0.5).rate
-    0.5
-    """
+    """The learning rate of one parameter at one width."""
 
     width: int
     parameter: str
@@ -30,38 +29,57 @@ class LayerRate(NamedTuple):
 
 
 class DepthRate(NamedTuple):
-    """At one depth: the largest eigenvalue of the kernel, and the largest stable rate of gradient descent.
-
-    >>> from everwide.theory import rates
-    >>> rates.DepthRate(3, 2.0, 1.0).rate
-    1.0
-    """
+    """At one depth."""
 
     depth: int
     lambda_max: float
     rate: float
 
 
+class ScheduleCheck(NamedTuple):
+    """Made by `schedule_check`."""
+
+    exponent: float
+    limit: float
+    sum_diverges: bool
+    squares_converge: bool
+
+    @property
+    def holds(self) -> bool:
+        """Both."""
+        return self.sum_diverges and self.squares_converge
+
+
 def rate_table(
     net: AbstractLayer,
-    shape: tuple[int, ...],
+    input_shape: tuple[int, ...],
     widths: Sequence[int],
     *,
     rate: float = 1.0,
     rule: str = "sgd",
     parametrization: Parametrization | str = Parametrization.NTK,
+    over_depth: bool = False,
 ) -> tuple[LayerRate, ...]:
     """The learning rate of every weight and bias, at each width, so that training does not depend on the width.
 
-    - `shape`: of one example. `rate`: the rate in the NTK (or mean field) parametrization, such as
-      `stable_rates(...).gradient_descent`; it is the same at every width.
-    - `rule`: "sgd" or "adam", as in `everwide.optim.learning_rates`, which has the table and its sources.
-
     A network with `L` hidden layers has a kernel, and so a largest eigenvalue, that grows in proportion to `L + 1`:
-    `rates_by_depth` measures it. Needs the extra `train`.
+    `rates_by_depth` measures it. With `over_depth` the rates are divided by it, and one rate is right at every depth:
+    `rate / (n_in (L + 1))` for weights in the standard parametrization. Needs the extra `train`.
+
+    Args:
+        net: the network.
+        input_shape: of one example.
+        widths: of layers that leave theirs open.
+        rate: the rate in the NTK (or mean field) parametrization, such as `stable_rates(...).gradient_descent`.
+        rule: "sgd" or "adam", as in `everwide.optim.learning_rates`, which has the table and its sources.
+        parametrization: of the network.
+        over_depth: divide by the number of trained weight matrices, `L + 1`.
+
+    Returns:
+        A row for each width and parameter: `width`, `parameter` (its path in what `net.init` returns), `shape`,
+        `factor`, and `rate`, their product.
 
     >>> import everwide as ew
-
     >>> from everwide.theory import rates
     >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
     >>> table = rates.rate_table(net, (3,), [64, 128], parametrization="mup")
@@ -72,25 +90,28 @@ def rate_table(
 
     rows, base = [], positive(rate, "rate_table: rate")
     for width in (whole(width, "widths") for width in widths):
-        draw = lambda key, width=width: net.init(key, shape, width=width, parametrization=parametrization)
-        params = jax.eval_shape(draw, jax.random.key(0))
+        law = {"width": width, "parametrization": parametrization}
+        params = jax.eval_shape(functools.partial(net.init, input_shape=input_shape, **law), jax.random.key(0))
         factors = jax.tree.leaves_with_path(learning_rates(net, params, rule))
-        leaves = jax.tree.leaves(params)
-        for (path, factor), leaf in zip(factors, leaves, strict=True):
-            label = jax.tree_util.keystr(path)
-            rows.append(LayerRate(width, label, leaf.shape, float(factor), float(factor) * base))
+        named = [(jax.tree_util.keystr(path), float(factor)) for path, factor in factors]
+        layers = sum(name.endswith(".weight") and factor > 0 for name, factor in named) if over_depth else 1
+        for (name, factor), leaf in zip(named, jax.tree.leaves(params), strict=True):
+            rows.append(LayerRate(width, name, leaf.shape, factor / layers, factor / layers * base))
     return tuple(rows)
 
 
-def rates_by_depth(
-    build: Callable[[int], AbstractLayer],
-    depths: Sequence[int],
-    x: Any,
-) -> tuple[DepthRate, ...]:
-    """The largest stable rate of gradient descent for networks of several depths, `build(depth)`.
+def rates_by_depth(build: Callable[[int], AbstractLayer], depths: Sequence[int], x: Any) -> tuple[DepthRate, ...]:
+    """The largest stable rate of gradient descent for networks of several depths.
+
+    Args:
+        build: the network of a depth.
+        depths: several.
+        x: the examples.
+
+    Returns:
+        For each of them `depth`, `lambda_max` of the kernel, and `rate`.
 
     >>> import everwide as ew, numpy as np
-
     >>> from everwide.theory import rates
     >>> block = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu())
     >>> build = lambda depth: ew.Serial(ew.Repeat(block, depth), ew.Dense(1))
@@ -98,10 +119,46 @@ def rates_by_depth(
     >>> round(shallow.rate / deep.rate)
     5
     """
-    found = []
+    rows = []
     for depth in depths:
         matrix = kernel_matrix(build(int(depth)), x)
         rate = max_learning_rate(matrix)
-        largest = 2 * len(matrix) / rate
-        found.append(DepthRate(int(depth), largest, rate))
-    return tuple(found)
+        rows.append(DepthRate(int(depth), 2 * len(matrix) / rate, rate))
+    return tuple(rows)
+
+
+def schedule_check(schedule: Any) -> ScheduleCheck:
+    """Do these learning rates lead to rest in spite of noisy gradients? Their sum must diverge, that of squares not.
+
+    Judged by the power of the step with which rates fall, `rate ~ step^-exponent`: between 1/2, exclusive, and 1. At a
+    constant rate, noise of covariance `C` leaves a quadratic loss at `rate tr C / 4`, for small rates.
+
+    Args:
+        schedule: a function of the step, as in optax, or an array of rates, one for each step.
+
+    Returns:
+        `exponent`, over the last doublings of the step; `limit`: the last rate; `sum_diverges`, `squares_converge`,
+        and `holds`, both.
+
+    >>> import numpy as np
+    >>> from everwide.theory import rates
+    >>> rates.schedule_check(lambda step: 0.1 / (1 + step)).holds
+    True
+    >>> rates.schedule_check(np.full(1000, 0.1)).squares_converge
+    False
+
+    Robbins and Monro 1951, A stochastic approximation method.
+    """
+    if callable(schedule):
+        first, last = (float(schedule(step)) for step in _LOOKED_AT)
+        doublings = math.log(_LOOKED_AT[1] / _LOOKED_AT[0])
+    else:
+        values = finite_array(schedule, "schedule")
+        if values.ndim != 1 or len(values) < _FEWEST:
+            raise InputError(f"schedule has shape {values.shape}: expected rates of {_FEWEST} or more steps.")
+        first, last = float(values[len(values) // 4 - 1]), float(values[-1])
+        doublings = math.log(len(values) / (len(values) // 4))
+    if not (first >= 0 and last >= 0):
+        raise InputError(f"schedule: expected rates of 0 or more, got {min(first, last):.6g}.")
+    exponent = math.log(first / last) / doublings if first > 0 and last > 0 else math.inf
+    return ScheduleCheck(exponent, last, exponent <= 1 + _NEAR, exponent > 0.5 + _NEAR)

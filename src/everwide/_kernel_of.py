@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from .._checks import InputError
-from .._gram import gram
-from .._kernel_matrix import checked_kernel
-from ..kernel import AbstractKernelFunction
-from ..layers import AbstractLayer
-from ..spectral import KernelError, Spectrum
+from ._checks import InputError
+from ._gram import gram
+from ._kernel_matrix import checked_kernel
+from .kernel import AbstractKernelFunction
+from .layers import AbstractLayer
+from .spectral import KernelError, Spectrum
 
 
 def kernel_matrix(kernel: Any, x: Any, which: str = "ntk") -> np.ndarray:
