@@ -102,7 +102,7 @@ class AbstractLayer(eqx.Module):
 
     def with_parts(self, layers: Sequence["AbstractLayer"]) -> "AbstractLayer":
         """The same container around other layers."""
-        return eqx.tree_at(lambda one: one.parts().layers, self, tuple(layers))
+        return eqx.tree_at(lambda one: one.parts().layers, self, tuple(layers)) if layers else self
 
     def weights(self) -> dict[str, RandomAffine]:
         """The random affine maps of this layer itself, not of its parts, by the names of their fields or parameters."""

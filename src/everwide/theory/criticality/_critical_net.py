@@ -1,20 +1,17 @@
 """A network with the variances at which it keeps its signals."""
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import equinox as eqx
 
+from ..._walk import Visit, visit
 from ...activations import AbstractActivation
-from ...layers import AbstractLayer as AbstractLayer
 from ...layers import (
+    AbstractLayer,
     Aggregate,
     AvgPool,
-    Concat,
-    Conv,
-    ConvLocal,
-    ConvTranspose,
-    Dense,
     Dropout,
     Flatten,
     GlobalAvgPool,
@@ -22,7 +19,6 @@ from ...layers import (
     Identity,
     Index,
     LayerNorm,
-    Product,
     RandomAffine,
     Repeat,
     Resize,
@@ -31,45 +27,56 @@ from ...layers import (
     SelfAttention,
     Serial,
     SiteMap,
-    Sum,
     SumPool,
 )
 from ...signal import ArchitectureError
 from ._critical_init import critical_init
 from ._point import CriticalPoint, Kind
+from ._susceptibility import continuous
 
-_WEIGHTS = (Dense, Conv, ConvTranspose, ConvLocal)
 _KEEP_VARIANCES = (Identity, Flatten, Index)
 _CHANGE_VARIANCES = (AvgPool, SumPool, GlobalAvgPool, GlobalSumPool, Aggregate, SiteMap, Resize)
-_REFUSED = {
-    Sum: "a sum adds the variances of its branches, so that with a skip connection no variance of the weights keeps "
-    "them. Multiply its branches by factors whose squares add up to 1 (Scale), and choose the others by hand",
-    Product: "the variance of a product is the product of the variances: only the variance 1 would be kept",
-    SelfAttention: "what attention passes on depends on the data. Choose its w_std by hand",
-    LayerNorm: "normalization sets the variance by itself, whatever the weights are, and has no critical point",
-    RmsNorm: "normalization sets the variance by itself, whatever the weights are, and has no critical point",
-    Dropout: "dropout adds noise of its own to every input, so that no critical point is left (Schoenholz et al. 2017)",
-    Scale: "a factor is a part of the weights. Leave it out",
-}
+_FACTOR = "a factor is a part of the weights. Leave it out, or put it at the end of a branch of a sum"
+_DROPOUT = "dropout adds noise of its own to every input, so that no critical point is left (Schoenholz et al. 2017)"
+_ATTENTION = "only softmax passes on averages; what other scores pass on grows with a power of the variance"
+_PRODUCT = "the variance of a product is the product of the variances: only the variance 1 would be kept"
+_MADE = "made critical"
 
 
-class _Walk(NamedTuple):
-    """What the next weights read: an activation's output, or (`None`) data, or a linear function of what was read."""
+class _Reading(NamedTuple):
+    """What the next layer reads: the output of an activation, or (`last=None`) data, or a linear function of these."""
 
-    last: CriticalPoint | None
-    begins: bool  # no weights so far: the signal is the data
-    moved: str  # the layer that has changed variances since the last weights, if any
+    last: AbstractActivation | None = None
+    fresh: bool = True  # no weights so far: data, of unit variance
+    held: bool = False  # the activation read a normalized signal
+    norm: type[AbstractLayer] | None = None  # the normalization since the last activation or weights
+    astray: str = ""  # the layer before the activation that has changed variances by an unknown amount, if any
+    moved: str = ""  # the same, up to here
+    share: float = 1.0  # squared factors since the last weights
 
 
 def critical(net: AbstractLayer) -> AbstractLayer:
     """The same architecture with critical variances: signals neither vanish nor explode with depth.
 
-    Weights that read an activation get its `C_w` and `C_b` (see `critical_init`); weights that read other weights
-    `C_w = 1`, `C_b = 0`. The first weights bring inputs of unit variance to `K_star`, if the network has a half-stable
-    activation, and otherwise keep them (`C_w = 1`, `C_b = 0`). A first repetition of `Repeat` that differs from the
-    others is written out. Chains of weights, activations and pooling can be tuned, and `Concat` of such chains;
-    everything else is refused, by name, with the reason. Zero padding takes variance from the border of an image;
-    `"CIRCULAR"` padding does not. Also a method: `net.critical()`.
+    - Weights that read an activation get its `C_w` and `C_b` (see `critical_init`); weights that read other weights
+      `C_w = 1`, `C_b = 0`. The first weights, and those that read a normalized signal, bring unit variance to `K_star`,
+      if the network has a half-stable activation, and otherwise keep it.
+    - Branches of a sum are tuned one by one, as networks of their own. If the squares of the factors at their ends
+      (`Scale`) add up to 1, each keeps the variance, and so does the sum. In a plain `x + branch(x)` every block adds
+      as much again: variances of scale-invariant activations double, others grow like the depth; `propagate` tells.
+    - Normalization imposes the variance 1, whatever the weights. Where an activation reads or feeds `LayerNorm` or
+      `RmsNorm`, what is left to choose is the share of the biases, and it makes the slope of the correlation map 1.
+    - Softmax attention averages: its values and outputs are given `C_w = 1`, keys and queries stay as they are.
+    - A first repetition of `Repeat` that differs from the others is written out.
+
+    Zero padding takes variance from the border of an image; `"CIRCULAR"` padding does not. Also a method:
+    `net.critical()`.
+
+    Args:
+        net: layers of ours, and containers of yours that say what their parts are (`AbstractLayer.parts`).
+
+    Returns:
+        A network of the same layers. `ArchitectureError` names the layer about which nothing is known.
 
     >>> import everwide as ew
     >>> from everwide.theory.criticality import critical, propagate
@@ -78,26 +85,18 @@ def critical(net: AbstractLayer) -> AbstractLayer:
     >>> before_each_activation = propagate(tuned).variance[1::2]
     >>> before_each_activation.min().round(6), before_each_activation.max().round(6)
     (np.float64(3.561553), np.float64(3.561553))
+
+    Yang, Schoenholz, "Mean field residual networks: on the edge of chaos" (2017); Roberts, Yaida, Hanin, "The
+    principles of deep learning theory" (2022), appendix B, for sums; Yang et al., "A mean field theory of batch
+    normalization" (2019), for slopes under normalization.
+
     """
-    points = {id(layer): _point_of(layer) for layer in _activations(net)}
-    tuned, _ = _tuned(net, _Walk(None, True, ""), points, _target(list(points.values())))
+    look = _Tuner(None)
+    look.finish(visit(net), look.through(visit(net), _Reading())[1])
+    tuner = _Tuner(_target(look.points))
+    tuned, end = tuner.through(visit(net), _Reading())
+    tuner.finish(visit(net), end)
     return tuned
-
-
-def _point_of(layer: AbstractActivation) -> CriticalPoint:
-    point = critical_init(layer)
-    if point.kind is Kind.NONE:
-        raise ArchitectureError(f"{point.name} has no critical point: {point.reason}")
-    return point
-
-
-def _activations(layer: Any) -> list[AbstractActivation]:
-    if isinstance(layer, AbstractActivation):
-        return [layer]
-    if isinstance(layer, Repeat):
-        return _activations(layer.layer)
-    inner = layer.layers if isinstance(layer, Serial) else layer.branches if isinstance(layer, Concat) else ()
-    return [found for part in inner for found in _activations(part)]
 
 
 def _target(points: list[CriticalPoint]) -> CriticalPoint | None:
@@ -117,76 +116,148 @@ def _close(a: CriticalPoint, b: CriticalPoint) -> bool:
     return a.kind is b.kind and math.isclose(a.K_star, b.K_star, rel_tol=1e-9)
 
 
-def _tuned(
-    layer: AbstractLayer, walk: _Walk, points: dict[int, CriticalPoint], target: CriticalPoint | None
-) -> tuple[AbstractLayer, _Walk]:
-    if isinstance(layer, _WEIGHTS):
-        weight, bias = _variances(walk, target)
-        return _with_variances(layer, weight, bias), _Walk(None, False, "")
-    if isinstance(layer, AbstractActivation):
-        if target is not None and walk.moved:
-            raise ArchitectureError(
-                f"{walk.moved} changes variances by an amount that depends on the data, but {target.name} keeps "
-                f"{target.K_star:.6g} only. Take {walk.moved} out, or use a scale-invariant activation such as Relu."
+@dataclass
+class _Tuner:
+    """One pass over a network. The first looks for the activations that no normalization holds, the second tunes."""
+
+    target: CriticalPoint | None
+    points: list[CriticalPoint] = field(default_factory=list)
+
+    def through(self, at: Visit, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
+        """The tuned layer, and what comes after it."""
+        layer, join = at.layer, at.parts.join
+        if join == "chain":
+            return self._chain(at, reads)
+        if join == "repeat":
+            return self._repeated(at, reads)
+        if join in ("sum", "concat"):
+            return self._branches(at, reads)
+        if join or isinstance(layer, Dropout):
+            raise at.refusal(_MADE, {"product": _PRODUCT}.get(join, "") if join else _DROPOUT)
+        if isinstance(layer, Scale):
+            return layer, reads._replace(share=reads.share * float(layer.factor) ** 2)
+        if isinstance(layer, _KEEP_VARIANCES):
+            return layer, reads
+        if reads.share != 1:
+            raise at.refusal(f"{_MADE} after a Scale", _FACTOR)
+        return self._leaf(at, reads)
+
+    def finish(self, at: Visit, end: _Reading) -> None:
+        """Raise where the network ends with what cannot be."""
+        if end.share != 1:
+            raise at.refusal(_MADE, _FACTOR)
+        if end.last is not None and not (end.held or end.norm):
+            self._point(end)
+
+    def _chain(self, at: Visit, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
+        inside = []
+        for part in at.inside():
+            tuned, reads = self.through(part, reads)
+            inside.append(tuned)
+        return at.layer.with_parts(inside), reads
+
+    def _repeated(self, at: Visit, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
+        (part,) = at.inside()
+        first, after = self.through(part, reads)
+        if at.parts.times == 1:
+            return at.layer.with_parts([first]), after
+        again, settled = self.through(part, after)
+        if first == again:
+            return at.layer.with_parts([again]), settled
+        return Serial(first, Repeat(again, at.parts.times - 1)), settled
+
+    def _branches(self, at: Visit, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
+        inside, ends = zip(*(self.through(part, reads) for part in at.inside()), strict=True)
+        total = sum(end.share / reads.share for end in ends)
+        same = [end._replace(fresh=False, moved="", share=1.0) for end in ends]
+        if any(end != same[0] for end in same) or (at.parts.join == "concat" and any(end.share != 1 for end in ends)):
+            raise at.refusal(
+                _MADE,
+                "the weights after it would read branches that end in different ways. End all of them with the same "
+                "activation, or all with weights",
             )
-        if walk.last is not None:
+        kept = at.parts.join == "concat" or math.isclose(total, 1.0, rel_tol=1e-9)
+        moved = next((end.moved for end in ends if end.moved), "" if kept else at.place)
+        return at.layer.with_parts(inside), same[0]._replace(moved=moved, share=reads.share)
+
+    def _leaf(self, at: Visit, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
+        layer = at.layer
+        if isinstance(layer, AbstractActivation):
+            if reads.last is not None:
+                raise ArchitectureError(
+                    f"{layer!r} follows {reads.last!r} with no weights in between: it reads signals that are not "
+                    "Gaussian, and no variance is known to be kept. Put a Dense or Conv layer between them."
+                )
+            return layer, reads._replace(last=layer, held=reads.norm is not None, norm=None, astray=reads.moved)
+        if isinstance(layer, LayerNorm | RmsNorm):
+            return layer, reads._replace(norm=type(layer), moved="")
+        if isinstance(layer, _CHANGE_VARIANCES):
+            return layer, reads._replace(moved=at.place)
+        if isinstance(layer, SelfAttention):
+            return self._attention(at, layer, reads)
+        if len(layer.weights()) != 1:
+            raise at.refusal(_MADE)
+        weight, bias = self._variances(at, reads)
+        (old,) = layer.weights().values()
+        new = RandomAffine(math.sqrt(weight), _bias_std(bias, old.b_std), old.frozen)
+        tuned = eqx.tree_at(lambda one: next(iter(one.weights().values())), layer, new)
+        return tuned, _Reading(fresh=False, moved=reads.moved)
+
+    def _attention(self, at: Visit, layer: SelfAttention, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
+        if layer.mechanism != "softmax":
+            raise at.refusal(_MADE, _ATTENTION)
+        weight, bias = self._variances(at, reads)
+        stds = math.sqrt(weight), 1.0, _bias_std(bias, layer.b_std)
+        where = lambda one: (one.w_value_std, one.w_out_std, one.b_std)
+        tuned = eqx.tree_at(where, layer, stds, is_leaf=lambda leaf: leaf is None)
+        return tuned, _Reading(fresh=False, moved=at.place)
+
+    def _variances(self, at: Visit, reads: _Reading) -> tuple[float, float]:
+        """`C_w` and `C_b` of weights that read this."""
+        if reads.last is not None and (reads.held or reads.norm):
+            return self._under_norm(at, reads)
+        if reads.last is not None:
+            point = self._point(reads)
+            return point.C_w, point.C_b
+        if (reads.fresh or reads.norm) and self.target is not None:  # C_w + C_b is what comes of unit variance
+            return self.target.K_star - self.target.C_b, self.target.C_b
+        return 1.0, 0.0
+
+    def _point(self, reads: _Reading) -> CriticalPoint:
+        """Of an activation that no normalization holds."""
+        point = critical_init(reads.last)
+        if point.kind is Kind.NONE:
+            raise ArchitectureError(f"{point.name} has no critical point: {point.reason}")
+        if self.target is not None and reads.astray:
             raise ArchitectureError(
-                f"{points[id(layer)].name} follows {walk.last.name} with no weights in between: it reads signals that "
-                "are not Gaussian, and no variance is known to be kept. Put a Dense or Conv layer between them."
+                f"{reads.astray} changes variances by an amount that is not known, but {self.target.name} keeps "
+                f"{self.target.K_star:.6g} only. Take it out, put LayerNorm behind it, or use a scale-invariant "
+                "activation such as Relu."
             )
-        return layer, walk._replace(last=points[id(layer)])
-    if isinstance(layer, Serial):
-        inner = []
-        for part in layer.layers:
-            part, walk = _tuned(part, walk, points, target)
-            inner.append(part)
-        return Serial(*inner), walk
-    if isinstance(layer, Repeat):
-        return _repeated(layer, walk, points, target)
-    if isinstance(layer, Concat):
-        return _beside(layer, walk, points, target)
-    if isinstance(layer, _CHANGE_VARIANCES):
-        return layer, walk._replace(moved=type(layer).__name__)
-    if isinstance(layer, _KEEP_VARIANCES):
-        return layer, walk
-    why = _REFUSED.get(type(layer), "it is not known what this layer does to variances")
-    raise ArchitectureError(f"{type(layer).__name__} cannot be made critical: {why}.")
+        self.points.append(point)
+        return point
+
+    def _under_norm(self, at: Visit, reads: _Reading) -> tuple[float, float]:
+        """The variance is imposed: the share of the biases makes the slope of the correlation map 1."""
+        kept = 1.0 if self.target is None else self.target.K_star
+        read = 1.0 if reads.held else kept
+        moments = continuous(reads.last, read)
+        one, rule = moments.at_one(read), moments.rule(math.sqrt(read))
+        if reads.norm is None:
+            weight = kept / one.slope
+            bias = kept - weight * one.second
+        else:
+            size = one.second - (float(rule.mass @ rule.values) ** 2 if reads.norm is LayerNorm else 0.0)
+            weight = kept * size / (read * one.slope)
+            bias = kept - weight
+        if bias < -1e-9 * kept:
+            raise at.refusal(
+                _MADE,
+                f"{moments.name} under normalization makes inputs alike, whatever the biases: its second moment "
+                f"{one.second:.4g} exceeds {read * one.slope:.4g}, that of its slope. Put LayerNorm behind it",
+            )
+        return weight, max(bias, 0.0)
 
 
-def _variances(walk: _Walk, target: CriticalPoint | None) -> tuple[float, float]:
-    """`C_w` and `C_b` of weights that read what the walk has come to."""
-    if walk.last is not None:
-        return walk.last.C_w, walk.last.C_b
-    if walk.begins and target is not None:  # C_w + C_b is what comes of unit variance
-        return target.K_star - target.C_b, target.C_b
-    return 1.0, 0.0
-
-
-def _with_variances(layer: Any, weight: float, bias: float) -> AbstractLayer:
-    old = layer.affine
-    b_std = None if bias == 0 and old.b_std is None else math.sqrt(bias)
-    return eqx.tree_at(lambda one: one.affine, layer, RandomAffine(math.sqrt(weight), b_std, old.frozen))
-
-
-def _repeated(
-    layer: Repeat, walk: _Walk, points: dict[int, CriticalPoint], target: CriticalPoint | None
-) -> tuple[AbstractLayer, _Walk]:
-    first, after = _tuned(layer.layer, walk, points, target)
-    if layer.times == 1:
-        return Repeat(first, 1), after
-    again, settled = _tuned(layer.layer, after, points, target)
-    if first == again:
-        return Repeat(again, layer.times), settled
-    return Serial(first, Repeat(again, layer.times - 1)), settled
-
-
-def _beside(
-    layer: Concat, walk: _Walk, points: dict[int, CriticalPoint], target: CriticalPoint | None
-) -> tuple[AbstractLayer, _Walk]:
-    inner, ends = zip(*(_tuned(branch, walk, points, target) for branch in layer.branches), strict=True)
-    if any(end != ends[0] for end in ends):
-        raise ArchitectureError(
-            "Concat cannot be made critical: the weights after it would read branches that end in different ways. "
-            "End all of them with the same activation, or all with weights."
-        )
-    return Concat(*inner, axis=layer.axis), ends[0]
+def _bias_std(bias: float, old: object) -> float | None:
+    return None if bias <= 1e-12 and old is None else math.sqrt(bias)
