@@ -27,9 +27,13 @@ class Visit:
 
     def refusal(self, what: str, why: str = "") -> ArchitectureError:
         """The one message for what a rule does not know: `what` cannot be done, and why."""
-        own = f"it joins its parts by {self.parts.join!r}, of which nothing is known"
-        unknown = own if self.parts.layers else "nothing is known about such a layer"
-        return ArchitectureError(f"{self.place} cannot be {what}: {why or unknown}.")
+        return ArchitectureError(f"{self.place} cannot be {what}: {why or self.unknown}.")
+
+    @property
+    def unknown(self) -> str:
+        """Why a rule that has not heard of the layer refuses it."""
+        own = f"it joins its parts by {self.parts.join!r}, about which nothing is known here"
+        return own if self.parts.join else f"nothing is known here about layers of the type {name(self.layer)}"
 
 
 def visit(net: AbstractLayer) -> Visit:

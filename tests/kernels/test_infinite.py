@@ -1,6 +1,8 @@
 """The limit as a pure JAX function: gradients, edge cases, pickling, and the static plan."""
 
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,8 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide.kernels._infinite import Infinite
+from everwide._cache import Remembered
+from everwide.kernels._infinite import _STATIC, Infinite
 
 X64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 
@@ -148,3 +151,30 @@ def test_equal_examples_are_equal_in_float64():
     assert np.abs(np.linalg.eigvalsh(ntk)[:20]).max() < 1e-13 * ntk.max()
     near = ew.ntk(ew.Serial(ew.Dense(b_std=0.3), ew.Relu(), ew.Dense(1)), np.concatenate([x, x * (1 + 1e-6)]))
     assert np.abs(np.diagonal(near, 20) - np.diagonal(near)[:20]).min() > 0
+
+
+def test_threads_may_ask_for_many_networks_at_once():
+    """More networks than are remembered, from eight threads: nothing is lost, and everybody gets its own answer."""
+    nets = [relu_net(depth, b_std=None) for depth in range(1, 5)]
+    kernels = [Infinite(nets[i % 4], (3 + i,)) for i in range(160)]
+    expected = [(2 * (1 + i % 4) + 1, 3 + i) for i in range(160)]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            plans = list(pool.map(lambda kernel: kernel._static(), kernels))
+            assert [(len(plan.steps), plan.steps[0].before.channels) for plan in plans] == expected
+    assert len(_STATIC._results) == 64
+
+
+def test_what_is_remembered_is_made_once_for_all_threads():
+    memory, gate = Remembered(2), threading.Barrier(4)
+
+    def make():
+        gate.wait(5)  # all four are on their way before the first is done
+        return object()
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: memory.get("a", make), range(4)))
+    assert len(set(map(id, results))) == 1
+    assert memory.get("b", object) is memory.get("b", object)
+    memory.get("c", object)
+    assert memory.get("a", object) is not results[0]  # the oldest went

@@ -2,6 +2,8 @@
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import erf
@@ -193,16 +195,155 @@ def test_a_repetition_that_is_like_the_others_is_not_written_out():
     assert tuned.layers[2].times == 5
 
 
+# --- sums, normalization and attention ---------------------------------------------------------------------------
+
+
+def scaled_block(activation, skip=0.8):
+    branch = ew.Serial(activation, ew.Dense(), ew.layers.Scale(math.sqrt(1 - skip**2)))
+    return ew.Sum(ew.layers.Scale(skip), branch)
+
+
+TRANSFORMER = ew.Serial(
+    ew.Dense(),
+    ew.Residual(ew.LayerNorm(), ew.SelfAttention()),
+    ew.Residual(ew.LayerNorm(), ew.Dense(w_std=1.2, b_std=0.1), ew.Gelu(), ew.Dense()),
+    ew.layers.RmsNorm(),
+    ew.GlobalAvgPool(),
+)
+WITH_BRANCHES = {
+    "residual": (ew.Serial(ew.Dense(), ew.Repeat(ew.Residual(ew.Relu(), ew.Dense(w_std=1.3, b_std=0.2)), 3)), ()),
+    "scaled": (ew.Serial(ew.Dense(), scaled_block(ew.Erf()), scaled_block(ew.Erf())), ()),
+    "normalized": (ew.Serial(ew.Dense(), ew.LayerNorm(), ew.Gelu(), ew.Dense(), ew.Relu(), ew.layers.RmsNorm()), ()),
+    "attention": (TRANSFORMER, (3,)),
+}
+
+
+def two_inputs(correlation, sites):
+    """Two examples of unit variance whose sites are orthogonal: what `propagate` begins with."""
+    places = math.prod(sites)
+    x = np.zeros((2, places, 2 * places))
+    for p in range(places):
+        x[0, p, 2 * p] = 1.0
+        x[1, p, 2 * p : 2 * p + 2] = correlation, math.sqrt(1 - correlation**2)
+    return (x * math.sqrt(2 * places)).reshape(2, *sites, 2 * places)
+
+
+@pytest.mark.parametrize("name", WITH_BRANCHES)
+def test_propagation_is_that_of_the_kernels_and_of_finite_networks(name):
+    """Against `everwide.nngp`, and the outputs of 200 random networks within 4 standard errors."""
+    body, sites = WITH_BRANCHES[name]
+    net, x = ew.Serial(body, ew.Dense(16)), two_inputs(0.6, sites)
+    signals = propagate(net, sites=sites, correlation=0.6)
+    moments = [signals.variance[-1], signals.covariance[-1]]
+    kernel = ew.nngp(net, x)
+    np.testing.assert_allclose([kernel[0, 0], kernel[0, 1]], moments, rtol=1e-5)
+
+    @jax.jit
+    @jax.vmap
+    def products(key):
+        params = net.init(key, x.shape[1:], width=96)
+        y = jax.vmap(lambda one: net.apply(params, one))(jnp.asarray(x))
+        return jnp.stack([jnp.mean(y[0] ** 2), jnp.mean(y[0] * y[1])])
+
+    draws = np.asarray(products(jax.random.split(jax.random.key(0), 200)), np.float64)
+    error = draws.std(0, ddof=1) / math.sqrt(len(draws))
+    assert (error < 0.06 * moments[0]).all()  # sharp enough to mean something
+    assert np.abs((draws.mean(0) - moments) / error).max() < 4
+
+
+def test_a_plain_residual_relu_network_doubles_with_every_block():
+    net = ew.Serial(ew.Dense(), ew.Repeat(ew.Residual(ew.Relu(), ew.Dense()), 6)).critical()
+    np.testing.assert_allclose(propagate(net).variance[1:], 2.0 ** np.arange(7), rtol=1e-12)
+
+
+def test_a_plain_residual_erf_network_grows_like_the_depth():
+    """`K' = K + C_w E[erf^2]` with `E[erf(z)^2] = 2/pi arcsin(2K / (1 + 2K))`: at most `pi/4` a block."""
+    net = ew.Serial(ew.Dense(), ew.Repeat(ew.Residual(ew.Erf(), ew.Dense()), 100)).critical()
+    k, expected = 1.0, []
+    for _ in range(101):
+        expected.append(k)
+        k += math.asin(2 * k / (1 + 2 * k)) / 2
+    np.testing.assert_allclose(propagate(net).variance[1:], expected, rtol=1e-9)
+    assert 50 < expected[-1] < 100
+
+
+def test_branches_whose_squared_factors_add_up_to_1_keep_variances_and_distances():
+    deep = ew.Serial(ew.Dense(), ew.Repeat(scaled_block(ew.Gelu()), 30)).critical()
+    signals = propagate(deep, correlation=1 - 1e-5)
+    np.testing.assert_allclose(signals.variance[1:], GELU[0], rtol=1e-8)
+    apart = 1 - signals.correlation[1:]
+    np.testing.assert_allclose(apart, apart[0], rtol=1e-3)
+    untuned = propagate(ew.Serial(ew.Dense(), ew.Repeat(scaled_block(ew.Gelu()), 30)), correlation=1 - 1e-5)
+    assert untuned.variance[-1] < 0.1
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        ew.Serial(ew.LayerNorm(), ew.Gelu(), ew.Dense()),
+        ew.Serial(ew.layers.RmsNorm(), ew.Erf(), ew.Dense(w_std=3.0)),
+        ew.Serial(act.Softplus(), ew.LayerNorm(), ew.Dense()),
+        ew.Serial(ew.Relu(), ew.LayerNorm(), ew.Dense()),
+        ew.Serial(ew.Erf(), ew.layers.RmsNorm(), ew.Dense()),
+    ],
+)
+def test_under_normalization_biases_make_the_slope_of_the_correlation_map_1(block):
+    net = ew.Serial(ew.Dense(), ew.Repeat(block, 30))
+    apart = {name: 1 - propagate(n, correlation=1 - 1e-5).correlation for name, n in (("", net), ("*", net.critical()))}
+    np.testing.assert_allclose(apart["*"][1::3], 1e-5, rtol=0.05)
+    assert not 0.5 < apart[""][-1] / 1e-5 < 2  # as it was, it is not critical
+    np.testing.assert_allclose(propagate(net.critical()).variance[1::3], 1.0, rtol=1e-4)
+
+
+def test_relu_under_normalization_needs_no_biases():
+    tuned = ew.Serial(ew.Dense(), ew.LayerNorm(), ew.Relu(), ew.Dense(w_std=0.3)).critical()
+    assert isinstance(tuned, ew.Serial)
+    assert tuned.layers[3].affine.w_std ** 2 == pytest.approx(2.0)
+    assert tuned.layers[3].affine.b_std is None
+
+
+def test_a_normalized_branch_brings_its_own_variance():
+    block = ew.Residual(ew.LayerNorm(), ew.Dense(), ew.Gelu(), ew.Dense())
+    tuned = ew.Serial(ew.Dense(), ew.Repeat(block, 5)).critical()
+    np.testing.assert_allclose(propagate(tuned).variance[1:], GELU[0] * np.arange(1, 7), rtol=1e-5)
+
+
+def test_attention_keeps_its_keys_and_gives_its_values_unit_variance():
+    net = ew.Serial(ew.Dense(), ew.SelfAttention(w_query_std=0.7, w_value_std=3.0, w_out_std=5.0), ew.LayerNorm())
+    tuned = net.critical()
+    assert isinstance(tuned, ew.Serial)
+    stds = {name: affine.w_std for name, affine in tuned.layers[1].weights().items()}
+    assert (stds["value"], stds["out"]) == (1.0, 1.0)
+    assert stds["query"] == stds["key"] == pytest.approx(0.7**0.5)
+    one_place = propagate(tuned, sites=(1,)).variance  # nothing to average over: what comes in goes out
+    np.testing.assert_allclose(one_place, 1.0, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("net", "message"),
     [
         (ew.Serial(ew.Dense(), act.Softplus(), ew.Dense(1)), r"Softplus\(\) has no critical point: .*s\(0\) = 0.69"),
-        (ew.Serial(ew.Dense(), ew.Residual(ew.Relu(), ew.Dense())), "Sum cannot be made critical: .*skip connection"),
-        (ew.Serial(ew.Dense(), ew.LayerNorm(), ew.Relu()), "LayerNorm cannot be made critical"),
+        (
+            ew.Serial(ew.Dense(), ew.Residual(ew.Gelu(), ew.Dense()), ew.Dense(), ew.Gelu(), ew.Dense()),
+            r"Serial\[1\] Sum changes variances .*Gelu\(\) keeps 3.56155 only",
+        ),
+        (
+            ew.Serial(ew.Dense(), ew.Gelu(), ew.AvgPool((2,)), ew.Dense(), ew.Gelu()),
+            r"Serial\[2\] AvgPool changes variances",
+        ),
+        (
+            ew.Serial(ew.Dense(), ew.layers.RmsNorm(), act.Softplus(), ew.Dense()),
+            r"Serial\[3\] Dense cannot be made critical: Softplus\(\) under normalization",
+        ),
+        (ew.Sum(ew.Dense(), ew.Serial(ew.Dense(), ew.Relu())), "end in different ways"),
         (ew.Serial(ew.Dense(), ew.Relu(), ew.Dropout(0.1), ew.Dense()), "Dropout cannot be made critical"),
-        (ew.Serial(ew.Dense(), ew.layers.Scale(2.0), ew.Relu()), "Scale cannot be made critical"),
+        (ew.Serial(ew.Dense(), ew.layers.Scale(2.0), ew.Relu()), "Relu cannot be made critical after a Scale"),
+        (ew.Serial(ew.Dense(), ew.layers.Scale(2.0)), "a factor is a part of the weights"),
         (ew.Product(ew.Dense(), ew.Dense()), "Product cannot be made critical"),
-        (ew.Serial(ew.Dense(), ew.SelfAttention()), "SelfAttention cannot be made critical"),
+        (
+            ew.Serial(ew.Dense(), ew.SelfAttention(mechanism="relu", scaling="sqrt")),
+            r"Serial\[1\] SelfAttention cannot be made critical: only softmax",
+        ),
         (ew.Serial(ew.Dense(), ew.Gelu(), ew.Dense(), act.Silu()), "cannot share a critical network"),
         (ew.Serial(ew.Dense(), ew.Gelu(), ew.Dense(), act.Tanh()), "cannot share a critical network"),
         (ew.Serial(ew.Conv((3,)), ew.AvgPool((2,)), ew.Gelu(), ew.Dense()), "AvgPool changes variances"),

@@ -33,6 +33,10 @@ def parameters(net, shape, seed, **options):
     return jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape), a.dtype), like)
 
 
+def on_the_whole_line(net, params):
+    return rg.line_regions(net, params, [-np.inf], [np.inf]).breakpoints
+
+
 def sampled_count(matrices, p, q, points):
     """Pieces seen by the gradient at many points of the segment."""
     t = np.linspace(0, 1, points)
@@ -78,7 +82,6 @@ def test_the_exact_count_is_that_of_dense_sampling():
         found = rg.line_regions(ew.Relu(), matrices, p, q)
         assert found.count == sampled_count(matrices, p, q, 100_001)
         assert found.activation_count >= found.count
-        assert rg.count_regions_line(ew.Relu(), matrices, p, q) == found.count
 
 
 def test_coinciding_breakpoints_as_in_rational_arithmetic():
@@ -164,8 +167,8 @@ def test_the_sawtooth_is_exponential_in_its_depth(depth):
     assert regions.count == 2**depth
     np.testing.assert_array_equal(regions.breakpoints, np.arange(1, 2**depth) / 2**depth)
     np.testing.assert_array_equal(regions.values[:, 0], np.arange(2**depth + 1) % 2)
-    assert rg.count_regions_line(net, params, [-1.0], [2.0]) == 2**depth + 2
-    np.testing.assert_allclose(rg.breakpoints_1d(net, params), np.arange(2**depth + 1) / 2**depth, rtol=0, atol=1e-15)
+    assert rg.line_regions(net, params, [-1.0], [2.0]).count == 2**depth + 2
+    np.testing.assert_allclose(on_the_whole_line(net, params), np.arange(2**depth + 1) / 2**depth, rtol=0, atol=1e-15)
     assert sum(a.size for a in rg.activation_pattern(net, params, [[0.3]])) == 3 * depth
     found = net.apply(params, jnp.asarray([0.3], float))
     np.testing.assert_allclose(found, 1 - abs(1 - 2 * ((0.3 * 2 ** (depth - 1)) % 1)), atol=2e-3)
@@ -175,13 +178,16 @@ def test_breakpoints_of_one_layer_and_of_the_whole_line():
     rng = np.random.default_rng(4)
     (w, b), out = drawn(rng, [1, 30, 1])
     expected = np.sort(-b / w[:, 0])
-    np.testing.assert_allclose(rg.breakpoints_1d(ew.Relu(), [(w, b), out]), expected, rtol=1e-12)
+    np.testing.assert_allclose(on_the_whole_line(ew.Relu(), [(w, b), out]), expected, rtol=1e-12)
     inside = expected[(expected > -1) & (expected < 2)]
-    np.testing.assert_allclose(rg.breakpoints_1d(ew.Relu(), [(w, b), out], -1, 2), inside, rtol=1e-12)
-    np.testing.assert_allclose(rg.breakpoints_1d(ew.Relu(), [(w, b), out], 0.5), expected[expected > 0.5], rtol=1e-12)
+    np.testing.assert_allclose(
+        3 * rg.line_regions(ew.Relu(), [(w, b), out], [-1], [2]).breakpoints - 1, inside, rtol=1e-12
+    )
+    half = rg.line_regions(ew.Relu(), [(w, b), out], [0.5], [np.inf])
+    np.testing.assert_allclose(half.breakpoints, expected[expected > 0.5], rtol=1e-12)
     deep = drawn(rng, [1, 20, 20, 1])
     segment = rg.line_regions(ew.Relu(), deep, [-1e4], [1e4])
-    everywhere = rg.breakpoints_1d(ew.Relu(), deep)
+    everywhere = on_the_whole_line(ew.Relu(), deep)
     np.testing.assert_allclose(everywhere, 2e4 * segment.breakpoints - 1e4, rtol=0, atol=1e-9)
 
 
@@ -200,7 +206,7 @@ def test_one_layer_has_as_many_regions_as_zaslavsky_says():
     rng = np.random.default_rng(5)
     (w, b), out = drawn(rng, [2, 7, 1])
     patterns = rg.activation_pattern(ew.Relu(), [(w, b), out], cells(w, b))[0]
-    assert len(np.unique(patterns, axis=0)) == rg.max_regions(2, [7]) == rg.reachable_regions(2, [7]) == 29
+    assert len(np.unique(patterns, axis=0)) == rg.max_regions(2, [7]) == rg.max_regions(2, [7], bound="lower") == 29
 
 
 def serra(inputs, widths):
@@ -215,10 +221,10 @@ def test_bounds_of_deep_networks():
     for inputs, widths in itertools.product((1, 2, 3, 5), ([7], [3, 3], [2, 5, 3], [6, 1, 4], [3, 3, 3, 3], [8, 2])):
         assert rg.max_regions(inputs, widths) == serra(inputs, widths)
         if min(widths[:-1], default=inputs) >= inputs:
-            assert rg.reachable_regions(inputs, widths) <= rg.max_regions(inputs, widths)
+            assert rg.max_regions(inputs, widths, bound="lower") <= rg.max_regions(inputs, widths)
     assert rg.max_regions(1000, [10]) == 2**10
     assert rg.max_regions(784, [500] * 10).bit_length() > 4000
-    assert rg.reachable_regions(1, [2] * 10) == 2**9 * 3  # as many as sawteeth of two units a layer
+    assert rg.max_regions(1, [2] * 10, bound="lower") == 2**9 * 3  # as many as sawteeth of two units a layer
     rng = np.random.default_rng(6)
     grid = np.stack(np.meshgrid(*[np.linspace(-4, 4, 250)] * 2), -1).reshape(-1, 2)
     patterns = rg.activation_pattern(ew.Relu(), drawn(rng, [2, 4, 4, 1]), grid)
@@ -241,7 +247,7 @@ def test_regions_are_convex_and_affine():
     assert np.all(join((inside[1:] + inside[:-1]) / 2) == join(x[None]))
     values = [rg.line_regions(net, params, x, point).values[-1] for point in inside[:3]]
     np.testing.assert_allclose(values, inside[:3] @ region.slope.T + region.intercept, rtol=0, atol=1e-13)
-    assert rg.count_regions_line(net, params, x, inside[0]) == 1
+    assert rg.line_regions(net, params, x, inside[0]).count == 1
 
 
 def relu_stack(depth, width, w_std=2**0.5, b_std=0.3**0.5):
@@ -340,6 +346,20 @@ def test_other_activations_sums_and_means_bend_as_often_as_expected():
     assert np.all(np.abs(np.mean(counts, 0) - found) < 3.5 * error)
 
 
+def test_slopes_and_values_out_to_infinity():
+    """`|x - 1| + x`: slope 0 and value 1 on the left, slope 2 on the right; a finite cut says the same."""
+    matrices = [(np.array([[1.0], [-1.0], [1.0], [-1.0]]), np.array([-1.0, 1.0, 0.0, 0.0])), ([[1, 1, 1, -1]], [0.0])]
+    pieces = rg.line_regions(ew.Relu(), matrices, [-np.inf], [np.inf])
+    np.testing.assert_allclose(pieces.breakpoints, [1.0], rtol=1e-15)
+    np.testing.assert_allclose(pieces.values.ravel(), [1.0, 1.0, np.inf], rtol=1e-15)
+    np.testing.assert_allclose(pieces.slopes.ravel(), [0.0, 2.0], atol=1e-15)
+    cut = rg.line_regions(ew.Relu(), matrices, [-3.0], [5.0])
+    np.testing.assert_allclose(cut.slopes.ravel() / 8, pieces.slopes.ravel(), atol=1e-15)
+    downwards = rg.line_regions(ew.Relu(), [(np.array([[-2.0]]), np.zeros(1))], [-np.inf], [np.inf])
+    assert (downwards.count, downwards.slopes.tolist()) == (1, [[-2.0]])
+    assert downwards.values.ravel().tolist() == [np.inf, -np.inf]
+
+
 RELU = ew.Serial(ew.Dense(3), ew.Relu(), ew.Dense(1))
 PARAMS = parameters(RELU, (2,), 0)
 PLAIN = [(np.ones((3, 2)), np.zeros(3)), (np.ones((1, 3)), np.zeros(1))]
@@ -347,15 +367,15 @@ BAD = {
     "a smooth activation": (lambda: rg.line_regions(ew.Erf(), PLAIN, [0, 0], [1, 1]), "Erf.*not piecewise linear"),
     "a smooth layer": (
         lambda: rg.line_regions(ew.Serial(ew.Dense(3), ew.Gelu()), (PARAMS[0], ()), [0, 0], [1, 1]),
-        r"Gelu.*Serial\[1\]",
+        r"Serial\[1\] Gelu.*not piecewise linear",
     ),
     "a normalization": (
         lambda: rg.line_regions(ew.Serial(ew.LayerNorm()), ((),), [0, 0], [1, 1]),
-        "LayerNorm.*not covered",
+        r"Serial\[0\] LayerNorm cannot be cut.*nothing is known",
     ),
     "a jump": (lambda: rg.expected_regions(ew.Serial(ew.Dense(3), ew.activations.Step()), [0.0], [1.0]), "Step"),
     "one point": (lambda: rg.line_regions(RELU, PARAMS, [1, 0], [1, 0]), "same point"),
-    "not finite": (lambda: rg.line_regions(RELU, PARAMS, [1, np.nan], [1, 0]), "p has shape.*finite"),
+    "not finite": (lambda: rg.line_regions(RELU, PARAMS, [1, np.nan], [1, 0]), "x1 has shape.*finite"),
     "two shapes": (lambda: rg.line_regions(RELU, PARAMS, [1, 0], [1, 0, 0]), "one shape"),
     "another dimension": (
         lambda: rg.line_regions(RELU, PARAMS, [1, 0, 0], [1, 0, 1]),
@@ -372,13 +392,14 @@ BAD = {
         lambda: rg.line_regions(ew.Relu(), [(np.full((3, 2), np.inf), np.ones(3))], [0, 0], [1, 1]),
         "not finite",
     ),
-    "an empty interval": (lambda: rg.breakpoints_1d(*rg.sawtooth(1), 2.0, 1.0), "low below high"),
+    "an empty interval": (lambda: rg.line_regions(*rg.sawtooth(1), [np.inf], [1.0]), "ascending order"),
     "no depth": (lambda: rg.sawtooth(0), "depth=0"),
     "no inputs": (lambda: rg.max_regions(0, [3]), "inputs=0"),
     "no layers": (lambda: rg.max_regions(2, []), "hidden layers"),
     "an empty layer": (lambda: rg.max_regions(2, [3, 0]), r"widths\[1\]=0: expected a whole number"),
     "a bare number": (lambda: check_shape(2, 7), r"widths=7: .* as in \[7\]"),
-    "too narrow to fold": (lambda: rg.reachable_regions(3, [2, 3]), "at least as wide"),
+    "too narrow to fold": (lambda: rg.max_regions(3, [2, 3], bound="lower"), "at least as wide"),
+    "no such bound": (lambda: rg.max_regions(3, [2, 3], bound="middle"), "'upper' or 'lower'"),
     "an open width": (lambda: rg.expected_regions(ew.Serial(ew.Dense(), ew.Relu()), [0.0], [1.0]), "open width"),
     "sites": (lambda: rg.expected_regions(RELU, np.zeros((2, 2)), np.ones((2, 2))), r"\(channels,\)"),
     "through the origin": (lambda: rg.expected_regions(RELU, [-1.0, 0.0], [1.0, 0.0]), "no biases"),
@@ -396,4 +417,4 @@ def test_bad_input_is_named(case):
 def test_lines_that_fit_no_memory_are_refused(monkeypatch):
     monkeypatch.setattr("everwide._engine._memory.available_memory", lambda: 50_000)
     with pytest.raises(ew.MemoryBudgetError, match="breakpoints"):
-        rg.count_regions_line(*rg.sawtooth(12), [0.0], [1.0])
+        rg.line_regions(*rg.sawtooth(12), [0.0], [1.0])

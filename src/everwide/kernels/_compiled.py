@@ -39,10 +39,11 @@ def compiled(kernel: Infinite, entries: float = math.inf) -> AbstractKernelFunct
     """
     if importlib.util.find_spec("numba") is None or jax.default_backend() != "cpu":
         return kernel
-    found = match(kernel) if kernel.shape[-1] <= _MOST_CHANNELS else None
-    if found is None or entries * pairs_of_sites(found.trunk) * _XLA_SECONDS < _WORTH_COMPILING:
+    if kernel.shape[-1] > _MOST_CHANNELS:
         return kernel
-    return Compiled(kernel)
+    faster = Compiled(kernel)
+    worth = faster.parts and entries * pairs_of_sites(faster.parts.trunk) * _XLA_SECONDS >= _WORTH_COMPILING
+    return faster if worth else kernel
 
 
 class Compiled(AbstractHostKernelFunction):
@@ -59,73 +60,72 @@ class Compiled(AbstractHostKernelFunction):
 
     infinite: Infinite
     pairs: Pairs = eqx.field(static=True)
+    parts: Match | None  # what the loops compute and what is left to do; `None` where they are not made for the network
 
     def __init__(self, infinite: Infinite):
-        self.infinite, self.pairs = infinite, infinite.pairs
+        self.infinite, self.pairs, self.parts = infinite, infinite.pairs, match(infinite)
 
     def block(self, x1: Inputs, x2: Inputs) -> Block:
-        found = self._match(x1, x2)
-        if found is None:
+        parts = self._parts_for(x1, x2)
+        if parts is None:
             return _defined_block(self.infinite, x1, x2)
         from ._compiled_run import cross, lanes_for, rows
 
         wanted = self.infinite.wanted
-        full = bool(found.tail.demand(wanted).own)
+        full = bool(parts.tail.demand(wanted).own)
         a, b = np.asarray(x1.x), np.asarray(x2.x)
         lanes = lanes_for(max(len(a), len(b)), a.itemsize)  # the longer batch fills them
-        first = rows(found.trunk, a, lanes, full=full)
-        second = first if x1.x is x2.x else rows(found.trunk, b, lanes, full=full)
+        first = rows(parts.trunk, a, lanes, full=full)
+        second = first if x1.x is x2.x else rows(parts.trunk, b, lanes, full=full)
         swapped = len(a) > len(b)
-        both = cross(found.trunk, second, first).swapaxes(1, 2) if swapped else cross(found.trunk, first, second)
+        both = cross(parts.trunk, second, first).swapaxes(1, 2) if swapped else cross(parts.trunk, first, second)
         own = lambda values: Covariance(_array(values, a.dtype), None, same=True) if full else None
-        k = self._kernel(found, _pair(both, a.dtype), own(first.own[0][:, None]), own(second.own[0][None, :]))
-        return _finished(found.tail, k, wanted)
+        k = self._kernel(parts, _pair(both, a.dtype), own(first.own[0][:, None]), own(second.own[0][None, :]))
+        return _finished(parts.tail, k, wanted)
 
     def diagonal(self, x: Inputs) -> Block:
-        found = self._match(x)
-        if found is None:
+        parts = self._parts_for(x)
+        if parts is None:
             return _defined_diagonal(self.infinite, x)
         from ._compiled_run import lanes_for, rows
 
         a = np.asarray(x.x)
-        own = rows(found.trunk, a, lanes_for(len(a), a.itemsize), full=True).own
-        return _finished(found.tail, self._kernel(found, _pair(own, a.dtype, same=True)), self.infinite.wanted)
+        own = rows(parts.trunk, a, lanes_for(len(a), a.itemsize), full=True).own
+        return _finished(parts.tail, self._kernel(parts, _pair(own, a.dtype, same=True)), self.infinite.wanted)
 
     def site_shape(self) -> tuple[int, ...]:
         return ()
 
     def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
-        found = match(self.infinite)
-        if found is None:
+        if self.parts is None:
             return self.infinite.tile_bytes(n1, n2, itemsize)
         from ._compiled_run import tile_bytes
 
-        return tile_bytes(found.trunk, self.infinite.shape[-1], n1, n2, itemsize)
+        return tile_bytes(self.parts.trunk, self.infinite.shape[-1], n1, n2, itemsize)
 
     def examples_per_tile(self, itemsize: int) -> int:
         """A square tile takes seconds, not minutes: it is a step of the progress that is reported."""
         from ._compiled_loops import threads
 
-        found = match(self.infinite)
-        if found is None:
+        if self.parts is None:
             return self.infinite.examples_per_tile(itemsize)
-        pairs = _TILE_SECONDS * threads() / (_SECONDS * pairs_of_sites(found.trunk))
+        pairs = _TILE_SECONDS * threads() / (_SECONDS * pairs_of_sites(self.parts.trunk))
         return min(_LARGEST_TILE, 32 * max(1, round(math.sqrt(pairs) / 32)))
 
-    def _match(self, *inputs: Inputs) -> Match | None:
+    def _parts_for(self, *inputs: Inputs) -> Match | None:
         plain = all(x.mask is None and x.graph is None and x.x.dtype in (jnp.float32, jnp.float64) for x in inputs)
         same = len({x.x.dtype for x in inputs}) == 1
-        return match(self.infinite) if plain and same else None
+        return self.parts if plain and same else None
 
     def _kernel(
-        self, found: Match, cross: Covariance, own1: Covariance | None = None, own2: Covariance | None = None
+        self, parts: Match, cross: Covariance, own1: Covariance | None = None, own2: Covariance | None = None
     ) -> Kernel:
         """What the tail reads."""
         return Kernel(
             cross,
             own1,
             own2,
-            channels=found.signal.channels,
+            channels=parts.signal.channels,
             width=self.infinite.width,
             parametrization=self.infinite.parametrization,
         )

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from .._cache import Remembered
 from ..angle import clamp
 from ..kernel import AbstractKernelFunction, Block, Covariance, Graph, Inputs, Kernel
 from ..layers import AbstractLayer, step
@@ -32,8 +33,7 @@ class _Static(NamedTuple):
     steps: tuple[Step, ...]
 
 
-_known: dict[Any, _Static] = {}
-_MOST_KNOWN = 64
+_STATIC = Remembered[_Static](64)
 
 
 class Infinite(AbstractKernelFunction):
@@ -120,14 +120,12 @@ class Infinite(AbstractKernelFunction):
     def _static(self) -> "_Static":
         """What is known before any array exists, remembered: without it, small matrices would wait for little else."""
         leaves, structure = jax.tree.flatten(self)
-        key = structure, tuple(np.shape(leaf) for leaf in leaves)
-        if key not in _known:
-            while len(_known) >= _MOST_KNOWN:
-                _known.pop(next(iter(_known)))
-            sites = self.output().sites
-            wanted = Demand(self.pairs if sites else Pairs.SAME_SITE, Pairs.NONE)
-            _known[key] = _Static(sites, wanted, tuple(walk(self.net, self._input(), wanted)))
-        return _known[key]
+        return _STATIC.get((structure, tuple(np.shape(leaf) for leaf in leaves)), self._decided)
+
+    def _decided(self) -> "_Static":
+        sites = self.output().sites
+        wanted = Demand(self.pairs if sites else Pairs.SAME_SITE, Pairs.NONE)
+        return _Static(sites, wanted, tuple(walk(self.net, self._input(), wanted)))
 
     def _kernel(self, cross: Covariance, own1, own2, first, second) -> Kernel:
         (x1, place1), (x2, place2) = first, second

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -84,13 +85,12 @@ class Trunk:
         return any(_leaves(step.slides[axis]) for step in self.segments[segment] if step.slides[axis].circular)
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(eqx.Module):
     """A network in two parts: the trunk, and the layers after it with what they read."""
 
-    trunk: Trunk
+    trunk: Trunk = eqx.field(static=True)
     tail: Serial
-    signal: Signal
+    signal: Signal = eqx.field(static=True)
 
 
 def match(kernel: Infinite) -> Match | None:

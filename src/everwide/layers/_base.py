@@ -1,13 +1,14 @@
 """The contract of a layer: one object defines the finite network and its infinite-width limit."""
 
 import abc
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jax.tree_util import keystr
 from jaxtyping import Array
 
 from .._hyper import name
@@ -105,9 +106,9 @@ class AbstractLayer(eqx.Module):
         return eqx.tree_at(lambda one: one.parts().layers, self, tuple(layers)) if layers else self
 
     def weights(self) -> dict[str, RandomAffine]:
-        """The random affine maps of this layer itself, not of its parts, by the names of their fields or parameters."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {field: value for field, value in values.items() if isinstance(value, RandomAffine)}
+        """The random affine maps of this layer itself, not of its parts, by the names of their parameters."""
+        inside = () if self.parts().join else jax.tree.leaves_with_path(self, is_leaf=_is_affine)
+        return {keystr(path).lstrip("."): value for path, value in inside if _is_affine(value)}
 
     def init(
         self,
@@ -143,6 +144,10 @@ class AbstractLayer(eqx.Module):
         from ..theory.criticality import critical  # theory knows layers, and not the other way round
 
         return critical(self)
+
+
+def _is_affine(part: Any) -> bool:
+    return isinstance(part, RandomAffine)
 
 
 def step(layer: AbstractLayer, k: Kernel, wanted: Demand) -> Kernel:

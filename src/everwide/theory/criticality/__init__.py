@@ -2,12 +2,7 @@
 
 from ._critical_init import critical_init as critical_init
 from ._critical_net import critical as critical
-from ._phase import Phase as Phase
-from ._phase import PhaseDiagram as PhaseDiagram
 from ._phase import phase_diagram as phase_diagram
-from ._point import CriticalPoint as CriticalPoint
 from ._point import Kind as Kind
-from ._propagate import Propagation as Propagation
 from ._propagate import propagate as propagate
-from ._susceptibility import Susceptibilities as Susceptibilities
 from ._susceptibility import susceptibilities as susceptibilities

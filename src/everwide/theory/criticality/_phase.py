@@ -18,17 +18,10 @@ from ._susceptibility import SMALLEST, Values, at_least_zero, at_zero, continuou
 
 _CRITICAL = 1e-8
 _ON_LINE = 240
-_WEIGHTS = tuple(np.linspace(0.25, 4.0, 31).tolist())
-_BIASES = tuple(np.linspace(0.0, 1.0, 21).tolist())
 
 
 class Phase(enum.StrEnum):
-    """What depth does to two different inputs: it makes them equal, parts them, or neither, or signals explode.
-
-    >>> from everwide.theory.criticality import Phase
-    >>> Phase("ordered").name
-    'ORDERED'
-    """
+    """What depth does to two different inputs: it makes them equal, parts them, or neither, or signals explode."""
 
     ORDERED = "ordered"
     CHAOTIC = "chaotic"
@@ -38,22 +31,7 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class PhaseDiagram:
-    """Fixed points and depth scales, a row for each `C_b` and a column for each `C_w`. Made by `phase_diagram`.
-
-    - `K_star`: the variance that signals of variance 1 come to; infinite where they grow without end.
-    - `chi_par`, `chi_perp`: the susceptibilities there (for an infinite `K_star`, at the largest variance looked at).
-    - `correlation`: to which two different inputs come: 1 in the ordered phase, less in the chaotic one.
-    - `xi_par`, `xi_perp`: layers over which deviations from `K_star` and from `correlation` fall by `e`: `-1 / log chi`
-      with the susceptibility at that correlation. Infinite where nothing falls.
-    - `phase`: "ordered", "chaotic", "critical" or "unbounded".
-    - `line`: points `(C_w, C_b)` at which `chi_perp = 1`, one for each of many `K_star`.
-
-    >>> import everwide as ew
-    >>> from everwide.theory.criticality import phase_diagram
-    >>> found = phase_diagram(ew.Relu(), C_w=[1.0, 3.0], C_b=[0.0, 0.5])
-    >>> found.K_star.tolist()
-    [[0.0, inf], [1.0, inf]]
-    """
+    """Fixed points and depth scales, a row for each `C_b` and a column for each `C_w`: see `phase_diagram`."""
 
     name: str
     C_w: Float[np.ndarray, "*columns"]
@@ -75,25 +53,40 @@ class PhaseDiagram:
 def phase_diagram(
     activation: Activation,
     *,
-    C_w: Values = _WEIGHTS,  # noqa: N803 - as in the literature
-    C_b: Values = _BIASES,  # noqa: N803
+    C_w: Values | None = None,  # noqa: N803 - as in the literature
+    C_b: Values | None = None,  # noqa: N803
 ) -> PhaseDiagram:
     """Where a deep network of this activation comes to, for every variance of weights and biases.
 
-    - `C_w`: variances of weights, times their fan-in. `C_b`: variances of biases. Numbers, or arrays: results have a
-      row for each `C_b` and a column for each `C_w`.
+    Args:
+        activation: a layer such as `Gelu()`, or any function of numpy or JAX arrays, element by element.
+        C_w: variances of weights, times their fan-in: a number, or an array. By default 31 from 0.25 to 4.
+        C_b: variances of biases. By default 21 from 0 to 1.
+
+    Returns:
+        Arrays with a row for each `C_b` and a column for each `C_w`.
+        `K_star`: the variance that signals of variance 1 come to; infinite where they grow without end.
+        `chi_par`, `chi_perp`: the susceptibilities there (for an infinite `K_star`, at the largest variance looked at).
+        `correlation`: to which two different inputs come: 1 in the ordered phase, less in the chaotic one.
+        `xi_par`, `xi_perp`: layers over which deviations from `K_star` and from `correlation` fall by `e`,
+        `-1 / log chi` with the susceptibility at that correlation. Infinite where nothing falls.
+        `phase`: "ordered", "chaotic", "critical" or "unbounded".
+        `line`: points `(C_w, C_b)` at which `chi_perp = 1`, one for each of many `K_star`.
+        `plot(ax)` draws it, on matplotlib axes.
 
     >>> import everwide as ew
     >>> from everwide.theory.criticality import phase_diagram
-    >>> found = phase_diagram(ew.activations.Tanh(), C_w=[0.5, 1.0, 2.0], C_b=0.0)
-    >>> [str(phase) for phase in found.phase]
+    >>> diagram = phase_diagram(ew.activations.Tanh(), C_w=[0.5, 1.0, 2.0], C_b=0.0)
+    >>> [str(phase) for phase in diagram.phase]
     ['ordered', 'critical', 'chaotic']
-    >>> found.xi_perp.round(3).tolist()
+    >>> diagram.xi_perp.round(3).tolist()
     [1.443, inf, 21.724]
 
     Schoenholz, Gilmer, Ganguli, Sohl-Dickstein, "Deep information propagation" (2017).
+
     """
-    weights, biases = at_least_zero("C_w", C_w), at_least_zero("C_b", C_b)
+    weights = at_least_zero("C_w", np.linspace(0.25, 4.0, 31) if C_w is None else C_w)
+    biases = at_least_zero("C_b", np.linspace(0.0, 1.0, 21) if C_b is None else C_b)
     found = continuous(activation, 1.0)
     zero = origin(found.function)
     point = critical_init(activation)

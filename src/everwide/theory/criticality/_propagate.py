@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._checks import whole
+from ..._checks import InputError, whole
 from ..._compile import trusted_filter_jit
 from ...kernel import Covariance, Kernel, on_diagonal
 from ...layers import AbstractLayer, Parts, step
@@ -19,15 +19,7 @@ _WANTED = Demand(Pairs.SAME_SITE, Pairs.SAME_SITE)
 
 
 class Propagation(NamedTuple):
-    """Second moments of two inputs, at first and after every layer, averaged over the sites. Made by `propagate`.
-
-    - `variance`: `E[u^2]`, the same for both inputs. `covariance`: `E[u v]`. `correlation`: their ratio.
-
-    >>> import everwide as ew
-    >>> from everwide.theory.criticality import propagate
-    >>> propagate(ew.Dense(b_std=1.0), 2, correlation=0.0).covariance.tolist()
-    [0.0, 1.0, 2.0]
-    """
+    """Second moments of two inputs, at first and after every layer, averaged over the sites: see `propagate`."""
 
     variance: Float[np.ndarray, " looks"]
     covariance: Float[np.ndarray, " looks"]
@@ -44,21 +36,29 @@ def propagate(
 ) -> Propagation:
     """Variances and correlation of two signals on their way through an infinitely wide network.
 
-    - `net`: a block that is passed `depth` times, such as `Serial(Gelu(), Dense())`, each time with fresh weights.
-      Without a `depth`, a network that is read layer by layer: `Serial`, and what it contains, are opened.
-    - `variance`, `correlation`: of the two inputs. A block that begins with an activation takes them as Gaussian.
-    - `sites`: of the inputs, for convolutions; different sites are independent at first.
-
     Computed in float64 whatever precision JAX runs in.
+
+    Args:
+        net: a block that is passed `depth` times, such as `Serial(Gelu(), Dense())`, each time with fresh weights.
+            Without a `depth`, a network that is read layer by layer: chains are opened, branches are passed as one.
+        depth: how often the block is passed.
+        variance: of both inputs. A block that begins with an activation takes them as Gaussian.
+        correlation: of the two inputs.
+        sites: of the inputs, for convolutions and attention; different sites are independent at first.
+
+    Returns:
+        Arrays, at first and after every layer or pass, averaged over the sites. `variance`: `E[u^2]`, the same for both
+        inputs; `covariance`: `E[u v]`; `correlation`: their ratio.
 
     >>> import everwide as ew
     >>> from everwide.theory.criticality import propagate
     >>> he = ew.Serial(ew.Relu(), ew.Dense(w_std=2**0.5))
-    >>> found = propagate(he, 3, correlation=0.0)
-    >>> found.variance.round(6).tolist()
+    >>> signals = propagate(he, 3, correlation=0.0)
+    >>> signals.variance.round(6).tolist()
     [1.0, 1.0, 1.0, 1.0]
-    >>> found.correlation.round(4).tolist()
+    >>> signals.correlation.round(4).tolist()
     [0.0, 0.3183, 0.4937, 0.6048]
+
     """
     _check(net, depth, variance, correlation)
     layers = _opened(net) if depth is None else (net,) * depth
@@ -126,9 +126,9 @@ def _check(net: Any, depth: Any, variance: float, correlation: float) -> None:
     if depth is not None:
         whole(depth, "depth", 0)
     if not 0 <= variance < np.inf:
-        raise ValueError(f"variance={variance}: expected a finite number that is at least 0.")
+        raise InputError(f"variance={variance}: expected a finite number that is at least 0.")
     if not -1 <= correlation <= 1:
-        raise ValueError(f"correlation={correlation}: expected a number from -1 to 1.")
+        raise InputError(f"correlation={correlation}: expected a number from -1 to 1.")
 
 
 def _check_laws(net: AbstractLayer, layers: tuple[AbstractLayer, ...], sites: tuple[int, ...]) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..._checks import InputError
 from ...signal import ArchitectureError
 from .._host import Activation
 from .._response import Response, response
@@ -17,18 +18,7 @@ Values = int | float | Sequence[int | float] | np.ndarray
 
 
 class Susceptibilities(NamedTuple):
-    """By how much a layer multiplies a small change of a variance (`parallel`) and of an angle (`perpendicular`).
-
-    - `parallel`: `dK' / dK`; `perpendicular`: of the squared distance of two nearly equal inputs of equal length, and
-      of squared gradients on their way back.
-
-    Made by `susceptibilities`.
-
-    >>> import everwide as ew
-    >>> from everwide.theory.criticality import susceptibilities
-    >>> float(round(susceptibilities(ew.Gelu(), 1.0, 1.0).parallel, 6))
-    0.48648
-    """
+    """By how much a layer multiplies small changes: see `susceptibilities`."""
 
     parallel: Float[np.ndarray, "*shape"] | float
     perpendicular: Float[np.ndarray, "*shape"] | float
@@ -37,10 +27,17 @@ class Susceptibilities(NamedTuple):
 def susceptibilities(activation: Activation, K: Values, C_w: Values) -> Susceptibilities:  # noqa: N803
     """Both susceptibilities of a layer of weights of variance `C_w / fan_in`, where signals have the variance `K`.
 
-    `parallel = C_w E[(z^2 - K) s^2] / 2 K^2` (no derivative, so kinks do no harm) and `perpendicular = C_w E[s'^2]`,
-    over `z ~ N(0, K)`. Below 1 changes die out with depth, above they grow.
+    Below 1 changes die out with depth, above they grow.
 
-    - `K`, `C_w`: numbers, or arrays that go together. `K = 0` is the limit of small signals.
+    Args:
+        activation: a layer such as `Gelu()`, or any function of numpy or JAX arrays, element by element.
+        K: a variance, or an array of them. `K = 0` is the limit of small signals.
+        C_w: variances of weights, times their fan-in.
+
+    Returns:
+        `parallel`: `dK' / dK = C_w E[(z^2 - K) s^2] / 2 K^2` over `z ~ N(0, K)` (no derivative: kinks do no harm);
+        `perpendicular`: `C_w E[s'^2]`, the factor of the squared distance of two nearly equal inputs of equal length,
+        and of squared gradients on their way back.
 
     >>> import everwide as ew
     >>> from everwide.theory.criticality import susceptibilities
@@ -50,6 +47,7 @@ def susceptibilities(activation: Activation, K: Values, C_w: Values) -> Suscepti
     [1.27324, 1.076084]
 
     Poole et al., "Exponential expressivity in deep neural networks through transient chaos" (2016).
+
     """
     variance, weight = np.broadcast_arrays(at_least_zero("K", K), at_least_zero("C_w", C_w))
     found = continuous(activation, float(variance.max(initial=1.0)))
@@ -89,5 +87,5 @@ def at_least_zero(name: str, value: Values) -> np.ndarray:
     """As a float64 array; raises on anything but finite numbers from zero on."""
     array = np.asarray(value, dtype=np.float64)
     if not np.all(np.isfinite(array) & (array >= 0)):
-        raise ValueError(f"{name}={value!r}: expected finite numbers that are at least 0. A variance is a square.")
+        raise InputError(f"{name}={value!r}: expected finite numbers that are at least 0. A variance is a square.")
     return array

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..._walk import Visit
 from ...activations import AbstractActivation, AbstractTwoSlope, PiecewiseLinear
-from ...layers import AbstractLayer
-from ...signal import ArchitectureError
 
 
 @dataclass(frozen=True)
@@ -33,18 +32,20 @@ class Bend:
         return self.slopes[piece] * values + self.offsets[piece] * weight
 
 
-def bend_of(layer: AbstractLayer, place: str) -> Bend:
-    """The knots and slopes of an activation at this place of a network; raises for all other layers."""
+def bend_of(at: Visit) -> Bend:
+    """The knots and slopes of an activation at its place in a network; raises for all other layers."""
+    layer = at.layer
     if isinstance(layer, AbstractTwoSlope):
         slopes = np.array([float(slope) for slope in layer.slopes()])
         return _anchored(np.zeros(1), slopes, 0.0)
     if isinstance(layer, PiecewiseLinear):
         return _anchored(np.array(layer.knots), np.array(layer.slopes), layer.at_zero)
     smooth = isinstance(layer, AbstractActivation)
-    fault = "is not piecewise linear, so that the network has no linear regions" if smooth else "is not covered"
-    raise ArchitectureError(
-        f"{layer!r}, at {place}, {fault}. Linear regions are those of affine layers (Dense, sums, and for finite "
-        "networks Conv, pooling, ...) with Relu, LeakyRelu, Abs, TwoSlope or PiecewiseLinear activations."
+    raise at.refusal(
+        "cut into linear regions",
+        (f"{layer!r} is not piecewise linear" if smooth else at.unknown)
+        + ". Linear regions are those of affine layers (Dense, sums, and for finite networks Conv, pooling, ...) with "
+        "Relu, LeakyRelu, Abs, TwoSlope or PiecewiseLinear activations",
     )
 
 

@@ -5,22 +5,39 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from ..._checks import InputError, hidden_widths, whole
+from ..._checks import InputError, whole
+from ..._checks import hidden_widths as checked_widths
 
 
-def max_regions(inputs: int, widths: Sequence[int]) -> int:
-    """No ReLU network with these hidden widths has more linear regions: an upper bound, reached by one hidden layer.
+def max_regions(inputs: int, hidden_widths: Sequence[int], *, bound: str = "upper") -> int:
+    """Bounds on the largest number of linear regions that a ReLU network of this shape can have.
 
-    With one hidden layer it is `sum_{j <= inputs} C(width, j)` (Zaslavsky). With more, a region on which few units of a
-    layer are active has an image of few dimensions, which later layers cut into few pieces.
+    With one hidden layer both are `sum_{j <= inputs} C(width, j)` (Zaslavsky). With more, a region on which few units
+    of a layer are active has an image of few dimensions, which later layers cut into few pieces.
+
+    Args:
+        inputs: the dimension of the inputs.
+        hidden_widths: one for each hidden layer.
+        bound: `"upper"`: no such network has more; `"lower"`: some such network has so many, by folding.
+
+    Returns:
+        A whole number, of any size.
 
     >>> from everwide.theory import regions
     >>> regions.max_regions(2, [7]), regions.max_regions(1, [3, 3]), regions.max_regions(2, [4, 4])
     (29, 16, 121)
+    >>> regions.max_regions(1, [3, 3], bound="lower"), regions.max_regions(2, [4, 4], bound="lower")
+    (12, 44)
 
-    Serra, Tjandraatmadja and Ramalingam, "Bounding and counting linear regions of deep neural networks" (2018).
+    Serra, Tjandraatmadja and Ramalingam, "Bounding and counting linear regions of deep neural networks" (2018);
+    Montufar, Pascanu, Cho and Bengio, "On the number of linear regions of deep neural networks" (2014).
+
     """
-    dimension, layers = _shape(inputs, widths)
+    dimension, layers = _shape(inputs, hidden_widths)
+    if bound not in ("upper", "lower"):
+        raise InputError(f"bound={bound!r}: expected 'upper' or 'lower'.")
+    if bound == "lower":
+        return _reached(layers, dimension)
     # after[d]: pieces that the later layers can make of an image of d dimensions
     after = [1] * (dimension + 1)
     for n in reversed(layers):
@@ -46,29 +63,19 @@ def _one_layer_more(n: int, after: list[int]) -> list[int]:
     return [pieces(d) for d in range(top + 1)]
 
 
-def reachable_regions(inputs: int, widths: Sequence[int]) -> int:
-    """Some ReLU network with these hidden widths has at least so many linear regions: a lower bound of the maximum.
-
-    Every layer but the last folds its input `floor(width / inputs)` times along each of the `inputs` axes.
-
-    >>> from everwide.theory import regions
-    >>> regions.reachable_regions(2, [7]), regions.reachable_regions(1, [3, 3]), regions.reachable_regions(2, [4, 4])
-    (29, 12, 44)
-
-    Montufar, Pascanu, Cho and Bengio, "On the number of linear regions of deep neural networks" (2014).
-    """
-    dimension, layers = _shape(inputs, widths)
-    if any(n < dimension for n in layers[:-1]):
+def _reached(widths: list[int], dimension: int) -> int:
+    """Every layer but the last folds its input `floor(width / inputs)` times along each of the `inputs` axes."""
+    if any(n < dimension for n in widths[:-1]):
         raise InputError(
-            f"widths={list(widths)!r}: the construction needs layers at least as wide as the {dimension} inputs. "
-            "max_regions has no such condition."
+            f"hidden_widths={widths!r}: the construction needs layers at least as wide as the {dimension} inputs. The "
+            "upper bound has no such condition."
         )
-    folds = math.prod((n // dimension) ** dimension for n in layers[:-1])
-    return folds * sum(math.comb(layers[-1], j) for j in range(dimension + 1))
+    folds = math.prod((n // dimension) ** dimension for n in widths[:-1])
+    return folds * sum(math.comb(widths[-1], j) for j in range(dimension + 1))
 
 
 def _shape(inputs: Any, widths: Any) -> tuple[int, list[int]]:
-    dimension, layers = whole(inputs, "inputs"), hidden_widths(widths)
+    dimension, layers = whole(inputs, "inputs"), checked_widths(widths)
     if not layers:
-        raise InputError(f"widths={widths!r}: expected one or more hidden layers, as in [7].")
+        raise InputError(f"hidden_widths={widths!r}: expected one or more hidden layers, as in [7].")
     return dimension, list(layers)

@@ -8,56 +8,54 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._checks import InputError
-from ...layers import AbstractLayer, Concat, Dense, Dropout, Identity, Repeat, Scale, Serial, Sum
+from ..._walk import Visit, visit
+from ...layers import AbstractLayer, Dense, Dropout, Identity, Scale
 from ...signal import ArchitectureError, Signal
 from ._bend import bend_of
 from ._law import LineLaw, input_law
+from ._lines import line_ends
 
 _NODES, _MOST_NODES, _AGREED = 32, 1 << 12, 1e-10
 
 
 @dataclass(frozen=True)
 class ExpectedRegions:
-    """The expected number of pieces, and of breakpoints due to each activation of the network, in its order.
-
-    >>> import everwide as ew
-
-    >>> from everwide.theory import regions
-    >>> net = ew.Serial(ew.Dense(50, b_std=1.0), ew.Relu(), ew.Dense(1))
-    >>> regions.expected_regions(net, [-1.0], [1.0]).breakpoints
-    array([25.])
-    """
+    """The expected number of pieces, and of breakpoints due to each activation of the network, in its order."""
 
     count: float
     breakpoints: np.ndarray
 
 
-def expected_regions(net: AbstractLayer, p: Any, q: Any, *, width: int | None = None) -> ExpectedRegions:
-    """The expected number of linear regions of a random network on the segment from `p` to `q`.
-
-    - `net`: affine layers and piecewise linear activations, on inputs without sites; `width` is for layers that leave
-      theirs open, as in `net.init`.
+def expected_regions(net: AbstractLayer, x1: Any, x2: Any, *, width: int | None = None) -> ExpectedRegions:
+    """The expected number of linear regions of a random network on the segment from `x1` to `x2`.
 
     Exact for one hidden layer: the breakpoints of a ReLU layer follow a Cauchy law. In deeper networks units pass their
     knots as the Gaussian process of an infinitely wide network does, which is right up to a relative error of the order
     of depth / width: the number is linear in the number of units.
 
-    >>> import everwide as ew
+    Args:
+        net: affine layers and piecewise linear activations, on inputs without sites.
+        x1: one end, `(channels,)`.
+        x2: the other end.
+        width: of layers that leave theirs open, as in `net.init`.
 
+    Returns:
+        `count`: the expected number of pieces; `breakpoints`: that of the breakpoints due to each activation of the
+        network, in its order.
+
+    >>> import everwide as ew
     >>> from everwide.theory import regions
-    >>> hidden = lambda: ew.Serial(ew.Dense(60, w_std=2**0.5, b_std=0.3**0.5), ew.Relu())
-    >>> net = ew.Serial(hidden(), hidden(), hidden(), ew.Dense(1))
+    >>> hidden = ew.Serial(ew.Dense(60, w_std=2**0.5, b_std=0.3**0.5), ew.Relu())
+    >>> net = ew.Serial(hidden, hidden, hidden, ew.Dense(1))
     >>> round(regions.expected_regions(net, [-1.0], [2.0]).count, 2)
     138.15
 
     Hanin and Rolnick, "Complexity of linear regions in deep networks" (2019); Kac (1943), Rice (1944).
+
     """
-    ends = [np.asarray(v, np.float64) for v in (p, q)]
-    for name, end in zip("pq", ends, strict=True):
-        if end.ndim != 1 or not len(end) or not np.isfinite(end).all():
-            raise InputError(f"{name} has shape {end.shape}: expected one example (channels,) of finite numbers.")
-    if ends[0].shape != ends[1].shape or np.array_equal(ends[0], ends[1]):
-        raise InputError(f"p={p!r} and q={q!r}: expected two different points of one dimension.")
+    ends = line_ends(x1, x2)
+    if ends[0].ndim != 1 or not np.isfinite(ends).all():
+        raise InputError(f"x1 has shape {ends[0].shape}: expected one example (channels,) of finite numbers.")
     signal = Signal((len(ends[0]),), width=width)
     net.describe(signal)
     step = ends[1] - ends[0]
@@ -66,7 +64,7 @@ def expected_regions(net: AbstractLayer, p: Any, q: Any, *, width: int | None = 
 
     def walked(times: np.ndarray) -> "_Walk":
         walk = _Walk([], [])
-        walk.through(net, signal, input_law(foot, step, times), type(net).__name__)
+        walk.through(visit(net), signal, input_law(foot, step, times))
         return walk
 
     if not walked(np.array([begin])).rates:  # no unit bends anywhere
@@ -81,9 +79,16 @@ class _Walk(NamedTuple):
     rates: list[np.ndarray]
     laws: list[LineLaw]
 
-    def through(self, layer: AbstractLayer, signal: Signal, law: LineLaw, place: str) -> tuple[Signal, LineLaw]:
+    def through(self, at: Visit, signal: Signal, law: LineLaw) -> tuple[Signal, LineLaw]:
         """The law after a layer."""
+        layer, join = at.layer, at.parts.join
         after = layer.describe(signal)
+        if at.parts.is_chain:
+            for i, part in enumerate(at.inside() * at.parts.times):
+                signal, law = self.through(part, signal.at(i), law)
+            return after, law
+        if join in ("sum", "concat"):
+            return after, self._joined(at, signal, law)
         if isinstance(layer, Identity | Dropout):
             return after, law
         if isinstance(layer, Scale):
@@ -91,34 +96,23 @@ class _Walk(NamedTuple):
         if isinstance(layer, Dense):
             b_std = 0.0 if layer.affine.b_std is None else float(layer.affine.b_std)
             return after, law.affine(float(layer.affine.w_std), b_std)
-        if isinstance(layer, Serial | Repeat):
-            parts = layer.layers if isinstance(layer, Serial) else (layer.layer,) * layer.times
-            for i, part in enumerate(parts):
-                signal, law = self.through(part, signal.at(i), law, f"{place}[{i}] {type(part).__name__}")
-            return after, law
-        if isinstance(layer, Sum | Concat):
-            return after, self._joined(layer, signal, law, place)
-        return after, self._bent(layer, signal, law, place)
+        return after, self._bent(at, signal, law)
 
-    def _joined(self, layer: Sum | Concat, signal: Signal, law: LineLaw, place: str) -> LineLaw:
-        found = [
-            self.through(branch, signal.at(i), law, f"{place}[{i}] {type(branch).__name__}")
-            for i, branch in enumerate(layer.branches)
-        ]
-        laws = [one for _, one in found]
-        if isinstance(layer, Sum):
+    def _joined(self, at: Visit, signal: Signal, law: LineLaw) -> LineLaw:
+        outs, laws = zip(*(self.through(part, signal.at(i), law) for i, part in enumerate(at.inside())), strict=True)
+        if at.parts.join == "sum":
             return reduce(LineLaw.plus, laws)
-        channels = [float(out.channels or 0) for out, _ in found]
+        channels = [float(out.channels or 0) for out in outs]
         shares = [n / sum(channels) for n in channels]
         none = laws[0].scaled(0.0)
         return reduce(lambda a, b: a.with_share(*b), zip(shares, laws, strict=True), none)
 
-    def _bent(self, layer: AbstractLayer, signal: Signal, law: LineLaw, place: str) -> LineLaw:
-        bend = bend_of(layer, place)
+    def _bent(self, at: Visit, signal: Signal, law: LineLaw) -> LineLaw:
+        bend = bend_of(at)
         if signal.channels is None:
             raise ArchitectureError(
-                f"{place} has an open width, on which the number of regions depends. Give the layer before it a width, "
-                "or pass width= for the whole network."
+                f"{at.place} has an open width, on which the number of regions depends. Give the layer before it a "
+                "width, or pass width= for the whole network."
             )
         self.rates.append(signal.channels * law.crossings(bend))
         self.laws.append(law)

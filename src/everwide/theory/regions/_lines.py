@@ -14,19 +14,11 @@ from ._track import EPS, TRUST, Line, Track, run
 
 @dataclass(frozen=True)
 class LineRegions:
-    """A network along a segment: a piecewise linear function of the time, from 0 to 1. Make it with `line_regions`.
-
-    - `breakpoints`: the times, ascending, at which the output bends. `values`: the output at 0, there, and at 1.
-    - `activation_count`: pieces on which no unit of the network bends; the output need not bend between them.
-
-    >>> from everwide.theory import regions
-    >>> regions = regions.line_regions(*regions.sawtooth(2), [0.0], [1.0])
-    >>> regions.breakpoints, regions.values.ravel()
-    (array([0.25, 0.5 , 0.75]), array([0., 1., 0., 1., 0.]))
-    """
+    """A network along a segment, a piecewise linear function of the time: see `line_regions`."""
 
     breakpoints: np.ndarray
     values: np.ndarray
+    slopes: np.ndarray
     activation_count: int
 
     @property
@@ -34,77 +26,85 @@ class LineRegions:
         """The number of linear pieces of the output."""
         return len(self.breakpoints) + 1
 
-    @property
-    def slopes(self) -> np.ndarray:
-        """The derivative of the output in the time, on each piece."""
-        lengths = np.diff(self.breakpoints, prepend=0.0, append=1.0)
-        return np.diff(self.values, axis=0) / lengths.reshape(-1, *(1,) * (self.values.ndim - 1))
 
-
-def line_regions(net: AbstractLayer, params: Any, p: Any, q: Any) -> LineRegions:
-    """The linear pieces of a finite network on the segment from `p` to `q`: exact, without sampling.
-
-    - `net`, `params`: a network of affine layers and piecewise linear activations, with what `net.init` returned; or
-      an activation with a list of matrices `(W, b)`, of shapes `(out, in)` and `(out,)`, that it acts between.
-    - `p`, `q`: two examples.
+def line_regions(net: AbstractLayer, params: Any, x1: Any, x2: Any) -> LineRegions:
+    """The linear pieces of a finite network on the segment from `x1` to `x2`: exact, without sampling.
 
     Every unit's own breakpoints are computed layer by layer. Breakpoints, and bends, that float64 cannot tell apart are
     one, or none.
 
-    >>> import everwide as ew, numpy as np
+    Args:
+        net: affine layers and piecewise linear activations; or an activation, with a list of matrices as `params`.
+        params: what `net.init` returned; or matrices `(W, b)`, of shapes `(out, in)` and `(out,)`, around it.
+        x1: one example, at time 0. In networks of one input it may be minus infinity.
+        x2: another, at time 1. In networks of one input it may be infinity. If one of them is, the time is the input.
 
+    Returns:
+        `count`: the number of linear pieces; `breakpoints`: the times, ascending, at which the output bends; `values`:
+        the output at the first point, there, and at the last; `slopes`: its derivative in the time, on each piece;
+        `activation_count`: pieces on which no unit of the network bends, between which the output need not bend.
+
+    >>> import numpy as np
     >>> from everwide.theory import regions
-    >>> tent = [(np.array([[1.0], [1.0]]), np.array([0.0, -0.5])), (np.array([[2.0, -4.0]]), np.zeros(1))]
-    >>> regions.line_regions(ew.Relu(), tent, [-1.0], [1.0]).breakpoints
-    array([0.5 , 0.75])
+    >>> pieces = regions.line_regions(*regions.sawtooth(2), [0.0], [1.0])
+    >>> pieces.count, pieces.breakpoints, pieces.values.ravel()
+    (4, array([0.25, 0.5 , 0.75]), array([0., 1., 0., 1., 0.]))
+    >>> regions.line_regions(*regions.sawtooth(2), [-np.inf], [np.inf]).breakpoints
+    array([0.  , 0.25, 0.5 , 0.75, 1.  ])
+
     """
-    ends = [np.asarray(v, np.float64) for v in (p, q)]
-    for name, end in zip("pq", ends, strict=True):
-        if end.ndim < 1 or not np.isfinite(end).all():
+    ends = line_ends(x1, x2)
+    if np.isfinite(ends).all():
+        line = Line(np.array([0.0, 1.0]), np.ones(1), np.ones(2), Track(ends, EPS * np.abs(ends)))
+    else:
+        line = _unbounded(ends)
+    line = run(program_of(net, params), line)
+    kept = _bends(line)
+    return LineRegions(line.times[kept[1:-1]], *_shape_of(line, kept), len(line.lengths))
+
+
+def line_ends(x1: Any, x2: Any) -> np.ndarray:
+    """Both ends, stacked, in float64."""
+    ends = [np.asarray(v, np.float64) for v in (x1, x2)]
+    for name, end in zip(("x1", "x2"), ends, strict=True):
+        if end.ndim < 1 or not end.size or not (np.isfinite(end).all() or (end.shape == (1,) and not np.isnan(end[0]))):
             raise InputError(
                 f"{name} has shape {end.shape}: expected one example (*sites, channels) of finite numbers."
             )
     if ends[0].shape != ends[1].shape:
-        raise InputError(f"p has shape {ends[0].shape} and q {ends[1].shape}: expected two examples of one shape.")
+        raise InputError(f"x1 has shape {ends[0].shape} and x2 {ends[1].shape}: expected two examples of one shape.")
     if np.array_equal(ends[0], ends[1]):
-        raise InputError("p and q are the same point: there is no line between them. Move one of them.")
-    values = np.stack(ends)
-    track = Track(values, EPS * np.abs(values))
-    line = run(program_of(net, params), Line(np.array([0.0, 1.0]), np.ones(1), np.ones(2), track))
-    kept = _bends(line)
-    inside = kept[1:-1]
-    return LineRegions(line.times[inside], line.track.values[kept], len(line.lengths))
+        raise InputError("x1 and x2 are the same point: there is no line between them. Move one of them.")
+    return np.stack(ends)
 
 
-def count_regions_line(net: AbstractLayer, params: Any, p: Any, q: Any) -> int:
-    """The number of linear pieces of a finite network on the segment from `p` to `q`. Arguments as in `line_regions`.
-
-    >>> import everwide as ew, jax
-
-    >>> from everwide.theory import regions
-    >>> net = ew.Serial(ew.Dense(w_std=2**0.5, b_std=0.5), ew.Relu(), ew.Dense(1))
-    >>> params = net.init(jax.random.key(0), (2,), width=8)
-    >>> 1 <= regions.count_regions_line(net, params, [-1.0, 0.0], [1.0, 0.5]) <= 9
-    True
-    """
-    return line_regions(net, params, p, q).count
-
-
-def breakpoints_1d(net: AbstractLayer, params: Any, low: float = -math.inf, high: float = math.inf) -> np.ndarray:
-    """All points of an interval, or of the whole line, at which a network of one input bends, ascending.
-
-    One hidden layer bends at `-b / w` of each of its units. Arguments as in `line_regions`.
-
-    >>> from everwide.theory import regions
-    >>> regions.breakpoints_1d(*regions.sawtooth(2))
-    array([0.  , 0.25, 0.5 , 0.75, 1.  ])
-    """
+def _unbounded(ends: np.ndarray) -> Line:
+    """A line of one input with an end at infinity."""
+    low, high = ends.ravel().tolist()
     if not low < high:
-        raise InputError(f"low={low!r}, high={high!r}: expected an interval, low below high.")
+        raise InputError(f"x1={low}, x2={high}: expected them in ascending order where one is infinite.")
     middle = 0.0 if low < 0 < high else low if math.isfinite(low) else high if math.isfinite(high) else 0.0
-    times = [low, middle, high] if low < middle < high else [low, high]
-    line = run(program_of(net, params), _interval(np.array(times)))
-    return line.times[_bends(line)[1:-1]]
+    return _interval(np.array([low, middle, high] if low < middle < high else [low, high]))
+
+
+def _shape_of(line: Line, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values at the ends of all pieces, and slopes on them; an end at infinity holds a direction."""
+    values = line.track.values[kept].copy()
+    finite = line.weight[kept] == 1
+    lengths = np.diff(line.times[kept]) if finite.all() else np.diff(np.where(finite, line.times[kept], 0.0))
+    first, last = -values[0], values[-1].copy()
+    with np.errstate(all="ignore"):
+        for end, neighbour, slope in ((0, 1, -first), (-1, -2, last)):
+            if not finite[end]:
+                away = np.where(slope == 0, 0.0, np.sign(slope) * np.inf)
+                inside = values[neighbour] if finite[neighbour] else 0.0
+                values[end] = np.where(slope == 0, inside, away)
+        slopes = np.diff(values, axis=0) / lengths.reshape(-1, *(1,) * (values.ndim - 1))
+    if not finite[0]:
+        slopes[0] = first
+    if not finite[-1]:
+        slopes[-1] = last
+    return values, slopes
 
 
 def _interval(times: np.ndarray) -> Line:

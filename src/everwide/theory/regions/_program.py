@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._checks import InputError
+from ..._walk import Visit, visit
 from ...activations import AbstractActivation
 from ...kernel import Example
 from ...layers import (
     AbstractLayer,
     Affine,
     AvgPool,
-    Concat,
     Conv,
     ConvLocal,
     ConvTranspose,
@@ -26,12 +26,9 @@ from ...layers import (
     GlobalSumPool,
     Identity,
     Index,
-    Repeat,
     Resize,
     Scale,
-    Serial,
     SiteMap,
-    Sum,
     SumPool,
 )
 from ._bend import Bend, bend_of
@@ -75,8 +72,7 @@ class Forward:
         padded = np.zeros((size + 1, *values.shape[1:]))
         padded[: len(values)] = values
         with jax.enable_x64(True):
-            wide = lambda a: jnp.asarray(a, jnp.float64) if _is_float(a) else a
-            layer, params = jax.tree.map(wide, (self.layer, self.params))
+            layer, params = jax.tree.map(_widened, (self.layer, self.params))
             out = jax.vmap(lambda x: layer.forward(params, Example(x)).x)(jnp.asarray(padded))
             out = np.asarray(out)
         return out[: len(values)] + out[-1] * (along(weight, out.ndim) - 1)
@@ -113,46 +109,37 @@ def program_of(net: AbstractLayer, params: Any) -> Program:
     """The program of a network; of an activation with a list of `(W, b)`, of the plain network between these."""
     if isinstance(net, AbstractActivation) and len(params):
         return _plain(net, params)
-    return _walk(net, params, type(net).__name__)
+    return _through(visit(net), params)
 
 
-def _walk(layer: AbstractLayer, params: Any, place: str) -> Program:
+def _through(at: Visit, params: Any) -> Program:
+    layer, join = at.layer, at.parts.join
+    if join == "repeat":
+        (part,), (first, rest) = at.inside(), params
+        others = [jax.tree.map(lambda a, i=i: a[i], rest) for i in range(at.parts.times - 1)]
+        return sum((_through(part, one) for one in (first, *others)), ())
+    if join in ("chain", "sum", "concat"):
+        inside = _inside(at, params)
+        axis = at.parts.axis
+        if join == "concat":
+            return (Branches(inside, -1 if axis is None else axis + 1 if axis >= 0 else axis - 1),)
+        return sum(inside, ()) if join == "chain" else (Branches(inside, None),)
     if isinstance(layer, Identity | Dropout):
         return ()
-    if isinstance(layer, Serial | Sum | Concat):
-        return _parts(layer, params, place)
-    if isinstance(layer, Repeat):
-        return _repeated(layer, params, place)
     if isinstance(layer, Dense):
-        return (_dense(layer, params, place),)
+        return (_dense(layer, params, at.place),)
     if isinstance(layer, Scale):
         return (Bend(np.zeros(0), np.full(1, float(layer.factor)), np.zeros(1)),)
     if isinstance(layer, _AFFINE):
         return (Forward(layer, params),)
-    return (bend_of(layer, place),)
+    return (bend_of(at),)
 
 
-def _parts(layer: Serial | Sum | Concat, params: Any, place: str) -> Program:
-    parts = layer.layers if isinstance(layer, Serial) else layer.branches
+def _inside(at: Visit, params: Any) -> tuple[Program, ...]:
+    parts = at.inside()
     if not isinstance(params, Sequence) or len(params) != len(parts):
-        raise InputError(f"{place} has {len(parts)} parts, and params do not. Pass what net.init returned.")
-    inside = tuple(
-        _walk(part, one, f"{place}[{i}] {type(part).__name__}")
-        for i, (part, one) in enumerate(zip(parts, params, strict=True))
-    )
-    if isinstance(layer, Serial):
-        return sum(inside, ())
-    if isinstance(layer, Concat):
-        return (Branches(inside, -1 if layer.axis is None else layer.axis + 1 if layer.axis >= 0 else layer.axis - 1),)
-    return (Branches(inside, None),)
-
-
-def _repeated(layer: Repeat, params: Any, place: str) -> Program:
-    first, rest = params
-    found = _walk(layer.layer, first, place)
-    for i in range(layer.times - 1):
-        found += _walk(layer.layer, jax.tree.map(lambda a, i=i: a[i], rest), place)
-    return found
+        raise InputError(f"{at.place} has {len(parts)} parts, and params do not. Pass what net.init returned.")
+    return tuple(_through(part, one) for part, one in zip(parts, params, strict=True))
 
 
 def _dense(layer: Dense, params: Any, place: str) -> Matrix:
@@ -169,7 +156,7 @@ def _dense(layer: Dense, params: Any, place: str) -> Matrix:
 def _plain(activation: AbstractActivation, matrices: Any) -> Program:
     """`W` is `(out, in)` and `b` is `(out,)`, as in PyTorch; the activation acts between them."""
     steps: list[Step] = []
-    bend = bend_of(activation, "net")
+    bend = bend_of(visit(activation))
     for i, pair in enumerate(matrices):
         place = f"matrix {i}"
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -190,5 +177,6 @@ def _finite(weight: np.ndarray, bias: np.ndarray, place: str) -> tuple[np.ndarra
     return weight, bias
 
 
-def _is_float(a: Any) -> bool:
-    return isinstance(a, jax.Array | np.ndarray) and jnp.issubdtype(a.dtype, jnp.floating)
+def _widened(a: Any) -> Any:
+    is_float = isinstance(a, jax.Array | np.ndarray) and jnp.issubdtype(a.dtype, jnp.floating)
+    return jnp.asarray(a, jnp.float64) if is_float else a

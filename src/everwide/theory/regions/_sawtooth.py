@@ -20,7 +20,7 @@ def sawtooth(depth: int) -> tuple[AbstractLayer, Any]:
 
     >>> from everwide.theory import regions
     >>> net, params = regions.sawtooth(5)
-    >>> regions.count_regions_line(net, params, [0.0], [1.0]), regions.count_regions_line(net, params, [-1.0], [2.0])
+    >>> regions.line_regions(net, params, [0.0], [1.0]).count, regions.line_regions(net, params, [-1.0], [2.0]).count
     (32, 34)
 
     Telgarsky, "Benefits of depth in neural networks" (2016).
