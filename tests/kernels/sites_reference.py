@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import everwide as ew
-from everwide.activations import AbstractTwoSlope
+from everwide.activations import Abs, LeakyRelu, Relu, TwoSlope
 
 
 @dataclass
@@ -45,7 +45,7 @@ def run(layer, state, standard, same):
         return state
     if isinstance(layer, ew.Conv | ew.Dense):
         return affine(layer, state, standard)
-    if isinstance(layer, AbstractTwoSlope):
+    if isinstance(layer, Abs | LeakyRelu | Relu | TwoSlope):
         return activated(layer, state, same)
     if isinstance(layer, ew.AvgPool | ew.layers.SumPool):
         found = layer.pool.geometry(layer, state.sites)

@@ -1,5 +1,6 @@
 """The limit as a pure JAX function: gradients, edge cases, pickling, and the static plan."""
 
+import itertools
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -178,3 +179,42 @@ def test_what_is_remembered_is_made_once_for_all_threads():
     assert memory.get("b", object) is memory.get("b", object)
     memory.get("c", object)
     assert memory.get("a", object) is not results[0]  # the oldest went
+
+
+def test_parameters_are_counted():
+    """`P = sum (n_l + 1) n_{l+1}` with biases; queries that equal keys count once, repetitions as often as they are."""
+    widths = [3, 7, 5, 2]
+    layers = [layer for n in widths[1:] for layer in (ew.Dense(n, b_std=0.1), ew.Relu())]
+    plan = ew.explain(ew.Serial(*layers[:-1]), (3,))
+    assert plan.parameters == sum((n + 1) * m for n, m in itertools.pairwise(widths))
+    assert f"has {plan.parameters} parameters" in str(plan)
+    assert plan.to_dict()["parameters"] == plan.parameters
+    attention = ew.SelfAttention(heads=2, key_width=3, value_width=5)
+    net = ew.Serial(ew.Dense(), attention, ew.GlobalAvgPool(), ew.Dense(1))
+    assert ew.explain(net, (4, 6), width=8).parameters == 6 * 8 + 2 * 8 * 3 + 2 * 8 * 5 + 2 * 5 * 8 + 8
+    assert ew.explain(net, (4, 6)).parameters is None
+    deep = ew.Serial(ew.Dense(), ew.Repeat(ew.Serial(ew.Dense(b_std=1.0), ew.Relu()), 4), ew.Dense(1))
+    assert ew.explain(deep, (3,), width=8).parameters == 3 * 8 + 4 * (8 + 1) * 8 + 8
+
+
+@pytest.mark.parametrize("widths", [(96, 384), (384, 96)])
+def test_the_narrower_width_alone_must_be_large(widths):
+    """Tangent kernels of 40 finite networks, wide before narrow and the other way round, have one limit.
+
+    Arora et al., "On exact computation with an infinitely wide neural net" (2019), theorem 3.1.
+    """
+    first, second = widths
+    net = ew.Serial(ew.Dense(first, w_std=1.4), ew.Relu(), ew.Dense(second, w_std=1.4), ew.Relu(), ew.Dense(1))
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 3)))
+
+    @jax.jit
+    @jax.vmap
+    def tangent_kernel(key):
+        params = net.init(key, (3,))
+        grads = jax.vmap(lambda one: jax.grad(lambda p: net.apply(p, one)[0])(params))(x)
+        return sum(jnp.tensordot(g.reshape(2, -1), g.reshape(2, -1), (1, 1)) for g in jax.tree.leaves(grads))
+
+    draws = np.asarray(tangent_kernel(jax.random.split(jax.random.key(1), 40)), np.float64)
+    limit, error = ew.ntk(net, np.asarray(x)), draws.std(0, ddof=1) / 40**0.5
+    assert (error < 0.05 * limit[0, 0]).all()
+    assert np.abs((draws.mean(0) - limit) / error).max() < 4

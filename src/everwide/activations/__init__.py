@@ -29,7 +29,6 @@ from ._polynomial import Hermite as Hermite
 from ._polynomial import Monomial as Monomial
 from ._polynomial import Polynomial as Polynomial
 from ._rectified import Abs as Abs
-from ._rectified import AbstractTwoSlope as AbstractTwoSlope
 from ._rectified import LeakyRelu as LeakyRelu
 from ._rectified import Relu as Relu
 from ._rectified import TwoSlope as TwoSlope

@@ -4,13 +4,11 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from .._hyper import like
+from .._hyper import Hyper, like
 from ._angle import arc, blurred
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
-
-Hyper = float | Float[Array, ""]
 
 # The slope at zero and the limits of `sigmoid` cannot both be met by an error function; this width is nearest to it.
 _SIGMOID_WIDTH = 2.4020563531719796

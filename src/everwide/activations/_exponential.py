@@ -1,14 +1,12 @@
 """Exponentials, bells and wavelets."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from .._hyper import like, name
+from .._hyper import Hyper, like, name
 from ..signal import ArchitectureError
 from ._angle import blurred
 from ._base import AbstractActivation, Dual, GaussianPair, Moments, safe_reciprocal
-
-Hyper = float | Float[Array, ""]
 
 
 class Exp(AbstractActivation):

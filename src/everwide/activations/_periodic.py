@@ -1,23 +1,53 @@
 """Waves: their moments are exponentials of squared distances."""
 
 import math
+from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from .._hyper import like, positive
+from .._hyper import Hyper, like, positive
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
 
-Hyper = float | Float[Array, ""]
+
+class AbstractWave(AbstractActivation):
+    """`a (odd sin(b x) + even cos(b x))`, up to signs, which do not matter to second moments."""
+
+    a: eqx.AbstractVar[Hyper]
+    b: eqx.AbstractVar[Hyper]
+    c: eqx.AbstractVar[Hyper]
+    is_cosine: eqx.AbstractClassVar[bool]
+
+    def dual(self, pair: GaussianPair) -> Dual:
+        a, b, (odd, even) = like(self.a, pair.cov), like(self.b, pair.cov), self._shares(pair.cov)
+        sines, cosines = _products(pair, b**2)
+        moment = a**2 * (odd**2 * sines + even**2 * cosines)
+        return Dual(moment, (a * b) ** 2 * (odd**2 * cosines + even**2 * sines))
+
+    def moments(self, var: Array) -> Moments:
+        a, b, (odd, even) = like(self.a, var), like(self.b, var), self._shares(var)
+        less = jnp.expm1(-2 * b**2 * var)
+        sines, cosines = -less / 2, 1 + less / 2
+        mean = a * even * jnp.exp(-(b**2) * var / 2)
+        moment = a**2 * (odd**2 * sines + even**2 * cosines)
+        return Moments(mean, moment, (a * b) ** 2 * (odd**2 * cosines + even**2 * sines))
+
+    def _shares(self, array: Array) -> tuple[Array, Array]:
+        """Of the sine, which is odd, and of the cosine, which is even."""
+        shift = jnp.asarray(self.c, array.dtype)
+        sine, cosine = jnp.cos(shift), jnp.sin(shift)
+        return (cosine, sine) if self.is_cosine else (sine, cosine)
 
 
-class Sin(AbstractActivation):
+class Sin(AbstractWave):
     """`a * sin(b * x + c)`.
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Dense(), ew.activations.Sin(b=3.0), ew.Dense(1))
     """
 
+    is_cosine: ClassVar[bool] = False
     a: Hyper = 1.0
     b: Hyper = 1.0
     c: Hyper = 0.0
@@ -25,36 +55,21 @@ class Sin(AbstractActivation):
     def __call__(self, x: Array) -> Array:
         return like(self.a, x) * jnp.sin(like(self.b, x) * x + like(self.c, x))
 
-    def dual(self, pair: GaussianPair) -> Dual:
-        odd, even = _weights(self.c, pair.cov)
-        return _wave_dual(pair, self.a, self.b, odd, even)
 
-    def moments(self, var: Array) -> Moments:
-        odd, even = _weights(self.c, var)
-        return _wave_moments(var, self.a, self.b, odd, even)
-
-
-class Cos(AbstractActivation):
+class Cos(AbstractWave):
     """`a * cos(b * x + c)`.
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Dense(), ew.activations.Cos(b=3.0), ew.Dense(1))
     """
 
+    is_cosine: ClassVar[bool] = True
     a: Hyper = 1.0
     b: Hyper = 1.0
     c: Hyper = 0.0
 
     def __call__(self, x: Array) -> Array:
         return like(self.a, x) * jnp.cos(like(self.b, x) * x + like(self.c, x))
-
-    def dual(self, pair: GaussianPair) -> Dual:
-        even, odd = _weights(self.c, pair.cov)
-        return _wave_dual(pair, self.a, self.b, odd, even)
-
-    def moments(self, var: Array) -> Moments:
-        even, odd = _weights(self.c, var)
-        return _wave_moments(var, self.a, self.b, odd, even)
 
 
 class Rbf(AbstractActivation):
@@ -85,29 +100,6 @@ class Rbf(AbstractActivation):
     def moments(self, var: Array) -> Moments:
         gamma, one = like(self.gamma, var), jnp.ones_like(var)
         return Moments(jnp.exp(-gamma * var), one, 2 * gamma * one)
-
-
-def _weights(shift: Hyper, array: Array) -> tuple[Array, Array]:
-    """How much of `sin(x + shift)` is `sin(x)`, which is odd, and how much `cos(x)`, which is even."""
-    shift = jnp.asarray(shift, array.dtype)
-    return jnp.cos(shift), jnp.sin(shift)
-
-
-def _wave_dual(pair: GaussianPair, a: Hyper, b: Hyper, odd: Array, even: Array) -> Dual:
-    """Moments of `a (odd sin(b x) + even cos(b x))`; the sign of a weight does not matter."""
-    sines, cosines = _products(pair, like(b, pair.cov) ** 2)
-    a2, slopes = like(a, pair.cov) ** 2, (like(a, pair.cov) * like(b, pair.cov)) ** 2
-    moment = a2 * (odd**2 * sines + even**2 * cosines)
-    return Dual(moment, slopes * (odd**2 * cosines + even**2 * sines))
-
-
-def _wave_moments(var: Array, a: Hyper, b: Hyper, odd: Array, even: Array) -> Moments:
-    a, b = like(a, var), like(b, var)
-    less = jnp.expm1(-2 * b**2 * var)
-    sines, cosines = -less / 2, 1 + less / 2
-    mean = a * even * jnp.exp(-(b**2) * var / 2)
-    moment = a**2 * (odd**2 * sines + even**2 * cosines)
-    return Moments(mean, moment, (a * b) ** 2 * (odd**2 * cosines + even**2 * sines))
 
 
 def _products(pair: GaussianPair, rate: Array | float) -> tuple[Array, Array]:

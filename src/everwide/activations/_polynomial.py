@@ -8,13 +8,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from .._hyper import like, name
+from .._hyper import Hyper, like, name
 from ..signal import ArchitectureError
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
-
-Hyper = float | Float[Array, ""]
 
 
 class Monomial(AbstractActivation):

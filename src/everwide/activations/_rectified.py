@@ -6,13 +6,11 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from .._hyper import like
+from .._hyper import Hyper, like
 from ..gaussian import two_slope
 from ._base import AbstractActivation, Dual, GaussianPair, Moments, safe_sqrt
-
-Slope = float | Float[Array, ""]
 
 
 class AbstractTwoSlope(AbstractActivation):
@@ -21,7 +19,7 @@ class AbstractTwoSlope(AbstractActivation):
     folds: eqx.AbstractClassVar[bool]  # slopes known not to have one sign: covariances come out non-negative
 
     @abc.abstractmethod
-    def slopes(self) -> tuple[Slope, Slope]:
+    def slopes(self) -> tuple[Hyper, Hyper]:
         """Below zero, and above."""
 
     def __call__(self, x: Array) -> Array:
@@ -47,10 +45,10 @@ class TwoSlope(AbstractTwoSlope):
     """
 
     folds: ClassVar[bool] = False
-    negative: Slope
-    positive: Slope
+    negative: Hyper
+    positive: Hyper
 
-    def slopes(self) -> tuple[Slope, Slope]:
+    def slopes(self) -> tuple[Hyper, Hyper]:
         return self.negative, self.positive
 
 
@@ -62,9 +60,9 @@ class LeakyRelu(AbstractTwoSlope):
     """
 
     folds: ClassVar[bool] = False
-    negative: Slope = 0.01
+    negative: Hyper = 0.01
 
-    def slopes(self) -> tuple[Slope, Slope]:
+    def slopes(self) -> tuple[Hyper, Hyper]:
         return self.negative, 1.0
 
 
@@ -77,7 +75,7 @@ class Relu(AbstractTwoSlope):
 
     folds: ClassVar[bool] = True
 
-    def slopes(self) -> tuple[Slope, Slope]:
+    def slopes(self) -> tuple[Hyper, Hyper]:
         return 0.0, 1.0
 
 
@@ -90,5 +88,5 @@ class Abs(AbstractTwoSlope):
 
     folds: ClassVar[bool] = True
 
-    def slopes(self) -> tuple[Slope, Slope]:
+    def slopes(self) -> tuple[Hyper, Hyper]:
         return -1.0, 1.0

@@ -2,5 +2,4 @@
 
 from ._compiled import compiled as compiled
 from ._infinite import Infinite as Infinite
-from ._plan import Plan as Plan
 from ._plan import explain as explain

@@ -4,6 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import jax
+
+from .._engine import human
 from ..layers import AbstractLayer, Serial
 from ..signal import Demand, Pairs, Parametrization, Signal
 
@@ -61,11 +64,27 @@ def peak_bytes(steps: Sequence[Step], n1: int, n2: int, itemsize: int) -> int:
 class Plan:
     """What `everwide.explain` returns: `print` it, or read `to_dict()`."""
 
-    shape: tuple[int, ...]
-    parametrization: Parametrization
+    net: AbstractLayer
+    signal: Signal
     steps: tuple[Step, ...]
     examples: int
     itemsize: int
+
+    @property
+    def parameters(self) -> int | None:
+        """How many numbers `net.init` draws at these widths; `None` where some are open."""
+        if any(step.after.channels is None for step in self.steps):
+            return None
+        shape, law, width = self.signal.shape, self.signal.parametrization, self.signal.width
+        drawn = jax.make_jaxpr(lambda key: self.net.init(key, shape, width=width, parametrization=law))(
+            jax.random.key(0)
+        )
+        return sum(math.prod(one.aval.shape) for one in set(drawn.jaxpr.outvars))  # what is shared is drawn once
+
+    @property
+    def peak(self) -> int:
+        """Bytes of temporaries of a tile."""
+        return peak_bytes(list(self.steps), self.examples, self.examples, self.itemsize)
 
     def __str__(self) -> str:
         rows = [("layer", "input", "output", "reads pairs", "own pairs", "tile")]
@@ -73,46 +92,48 @@ class Plan:
         widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
         lines.insert(1, "  ".join("-" * w for w in widths))
-        peak = peak_bytes(list(self.steps), self.examples, self.examples, self.itemsize)
         n, bits = self.examples, 8 * self.itemsize
-        lines.append(f"A tile of {n} x {n} examples in float{bits} needs at most {_human(peak)} of temporaries.")
+        lines.append(f"A tile of {n} x {n} examples in float{bits} needs at most {human(self.peak)} of temporaries.")
+        if self.parameters is not None:
+            lines.append(f"A finite network of these widths has {self.parameters} parameters.")
         return "\n".join(lines)
 
     def _row(self, s: Step) -> tuple[str, ...]:
-        shape = lambda signal: "(" + ", ".join("width" if n is None else str(n) for n in signal.shape) + ")"
         size = s.tile_bytes(self.examples, self.examples, self.itemsize)
-        pairs = lambda p: p.name.lower().replace("_", " ")
-        reads = (pairs(s.reads.cross), pairs(s.reads.own)) if s.before.sites else ("-", "-")
-        return ("  " * s.depth + s.name, shape(s.before), shape(s.after), *reads, _human(size))
+        reads = (_pairs(s.reads.cross), _pairs(s.reads.own)) if s.before.sites else ("-", "-")
+        return ("  " * s.depth + s.name, _shape(s.before), _shape(s.after), *reads, human(size))
 
     def to_dict(self) -> dict:
         """Everything in plain types."""
-        step = lambda s: {
-            "layer": s.name,
-            "depth": s.depth,
-            "input": list(s.before.shape),
-            "output": list(s.after.shape),
-            "gaussian": s.after.gaussian,
-            "cross_pairs": s.reads.cross.name,
-            "own_pairs": s.reads.own.name,
-            "tile_bytes": s.tile_bytes(self.examples, self.examples, self.itemsize),
-        }
         return {
-            "input_shape": list(self.shape),
-            "parametrization": str(self.parametrization),
+            "input_shape": list(self.signal.shape),
+            "parametrization": str(self.signal.parametrization),
+            "parameters": self.parameters,
             "tile_examples": self.examples,
             "itemsize": self.itemsize,
-            "tile_peak_bytes": peak_bytes(list(self.steps), self.examples, self.examples, self.itemsize),
-            "steps": [step(s) for s in self.steps],
+            "tile_peak_bytes": self.peak,
+            "steps": [
+                {
+                    "layer": step.name,
+                    "depth": step.depth,
+                    "input": list(step.before.shape),
+                    "output": list(step.after.shape),
+                    "gaussian": step.after.gaussian,
+                    "cross_pairs": step.reads.cross.name,
+                    "own_pairs": step.reads.own.name,
+                    "tile_bytes": step.tile_bytes(self.examples, self.examples, self.itemsize),
+                }
+                for step in self.steps
+            ],
         }
 
 
-def _human(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
+def _shape(signal: Signal) -> str:
+    return "(" + ", ".join("width" if n is None else str(n) for n in signal.shape) + ")"
+
+
+def _pairs(pairs: Pairs) -> str:
+    return pairs.name.lower().replace("_", " ")
 
 
 def explain(
@@ -126,15 +147,26 @@ def explain(
 ) -> Plan:
     """The static plan of a network, layer by layer: shapes, the pairs of sites that are tracked, bytes of a tile.
 
-    Raises `ArchitectureError` if the network is not legal. `examples` and `itemsize` describe the tile.
+    Args:
+        net: the network.
+        input_shape: shape of one example, `(*sites, channels)`.
+        width: of the layers that leave theirs open.
+        parametrization: as in `net.init`.
+        examples: rows and columns of the tile.
+        itemsize: bytes of a number.
+
+    Returns:
+        A plan: `print` it, or read `to_dict()`. `steps` are the layers, each with its `name`, `depth`, the signals
+        `before` and `after` it and the pairs that it `reads` and `writes`; `parameters`: how many numbers a finite
+        network of these widths has, `None` where some are open. `ArchitectureError` if the network is not legal.
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(10))
-    >>> plan = ew.explain(net, (32, 32, 3))
-    >>> [step.name for step in plan.steps]
-    ['Conv', 'Relu', 'GlobalAvgPool', 'Dense']
+    >>> plan = ew.explain(net, (32, 32, 3), width=64)
+    >>> [step.name for step in plan.steps], plan.parameters
+    (['Conv', 'Relu', 'GlobalAvgPool', 'Dense'], 2368)
     """
     signal = Signal(tuple(input_shape), width=width, parametrization=Parametrization(parametrization))
     cross = Pairs.ALL_SITES if net.describe(signal).sites else Pairs.SAME_SITE
     steps = tuple(walk(net, signal, Demand(cross, Pairs.NONE)))
-    return Plan(tuple(input_shape), signal.parametrization, steps, examples, itemsize)
+    return Plan(net, signal, steps, examples, itemsize)

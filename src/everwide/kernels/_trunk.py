@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._window import Slide
-from ..activations import AbstractActivation, AbstractTwoSlope
+from ..activations import Abs, AbstractActivation, LeakyRelu, Relu, TwoSlope
 from ..layers import (
     AbstractLayer,
     AvgPool,
@@ -26,6 +26,7 @@ from ..layers import (
 from ..signal import Parametrization, Signal
 from ._infinite import Infinite
 
+TwoSlopes = Abs | LeakyRelu | Relu | TwoSlope
 Slides = tuple[Slide, Slide]  # rows and columns; a sequence has one row
 _STILL = 1.0, 0.0, 0.0, 0.0  # an affine map that changes nothing
 _STRAIGHT = 1.0, 0.0  # an activation that changes nothing
@@ -159,7 +160,7 @@ class _Builder:
             return self._affine(_grid(layer.geometry(signal.sites)), layer.affine, signal)
         if isinstance(layer, Dense):
             return self._affine(_still(signal.sites), layer.affine, signal)
-        if isinstance(layer, AbstractTwoSlope):
+        if isinstance(layer, TwoSlopes):
             return self._activation(layer, signal)
         if isinstance(layer, AvgPool | SumPool):
             self.close(signal.sites)
@@ -178,7 +179,7 @@ class _Builder:
             self._steps.append(Step(slides, numbers))
         return numbers is not None
 
-    def _activation(self, layer: AbstractTwoSlope, signal: Signal) -> bool:
+    def _activation(self, layer: TwoSlopes, signal: Signal) -> bool:
         negative, positive = (_number(slope) for slope in layer.slopes())
         if negative is None or positive is None:
             return False

@@ -2,9 +2,7 @@
 
 from ._affine import Affine as Affine
 from ._affine import RandomAffine as RandomAffine
-from ._attention import Mechanism as Mechanism
 from ._attention import Position as Position
-from ._attention import Scaling as Scaling
 from ._attention import SelfAttention as SelfAttention
 from ._base import AbstractLayer as AbstractLayer
 from ._base import Parts as Parts

@@ -146,6 +146,13 @@ class AbstractLayer(eqx.Module):
         return critical(self)
 
 
+class AbstractFixed(AbstractLayer):
+    """A layer without parameters."""
+
+    def sample(self, key: Array, signal: Signal) -> Params:
+        return ()
+
+
 def _is_affine(part: Any) -> bool:
     return isinstance(part, RandomAffine)
 

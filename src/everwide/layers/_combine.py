@@ -1,5 +1,6 @@
 """Combinators: layers that contain layers."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 
@@ -12,7 +13,7 @@ from jaxtyping import Array
 from .._hyper import name
 from ..kernel import Covariance, Example, Kernel, outer
 from ..signal import ArchitectureError, Demand, Signal
-from ._base import AbstractLayer, Params, Parts, demand_inside, step
+from ._base import AbstractFixed, AbstractLayer, Params, Parts, demand_inside, step
 
 
 class Serial(AbstractLayer):
@@ -56,7 +57,7 @@ class Serial(AbstractLayer):
         return k
 
 
-class Identity(AbstractLayer):
+class Identity(AbstractFixed):
     """The signal itself: the skip of a residual connection.
 
     >>> import everwide as ew
@@ -68,9 +69,6 @@ class Identity(AbstractLayer):
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted
-
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
 
     def forward(self, params: Params, example: Example) -> Example:
         return example
@@ -118,7 +116,12 @@ class AbstractBranches(AbstractLayer):
         return [step(b, k, wanted).restrict(wanted) for b in self.branches]
 
 
-def _same_shapes(layer: AbstractLayer, outs: list[Signal]) -> None:
+def _merged(outs: list[Example], op: Callable[[Array, Array], Array]) -> Example:
+    return outs[0].with_values(reduce(op, (out.x for out in outs)))
+
+
+def _alike(layer: AbstractLayer, outs: list[Signal]) -> list[Signal]:
+    """The same signals; raises unless they have one shape."""
     sites, channels = {o.sites for o in outs}, {o.channels for o in outs if o.channels is not None}
     if len(sites) > 1 or len(channels) > 1:
         shapes = ", ".join(str(o.shape) for o in outs)
@@ -126,6 +129,7 @@ def _same_shapes(layer: AbstractLayer, outs: list[Signal]) -> None:
             f"The branches of {name(layer)} must have one shape, got {shapes}. "
             "Give their last layers the same width, and the same strides and padding."
         )
+    return outs
 
 
 def joint_law(outs: list[Signal], *, gaussian: bool) -> Signal:
@@ -152,13 +156,11 @@ class Sum(AbstractBranches):
         return Parts(self.branches, "sum")
 
     def describe(self, signal: Signal) -> Signal:
-        outs = self.describe_independent(signal)
-        _same_shapes(self, outs)
+        outs = _alike(self, self.describe_independent(signal))
         return joint_law(outs, gaussian=all(o.gaussian for o in outs))
 
     def forward(self, params: Params, example: Example) -> Example:
-        outs = self.run(params, example)
-        return outs[0].with_values(reduce(jnp.add, (o.x for o in outs)))
+        return _merged(self.run(params, example), jnp.add)
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         return reduce(add_kernels, self.limits(k, wanted))
@@ -235,13 +237,11 @@ class Product(AbstractBranches):
         return Parts(self.branches, "product")
 
     def describe(self, signal: Signal) -> Signal:
-        outs = self.describe_independent(signal)
-        _same_shapes(self, outs)
+        outs = _alike(self, self.describe_independent(signal))
         return joint_law(outs, gaussian=len(outs) == 1 and outs[0].gaussian)
 
     def forward(self, params: Params, example: Example) -> Example:
-        outs = self.run(params, example)
-        return outs[0].with_values(reduce(jnp.multiply, (o.x for o in outs)))
+        return _merged(self.run(params, example), jnp.multiply)
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         return reduce(_multiply, self.limits(k, wanted))

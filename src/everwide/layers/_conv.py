@@ -1,5 +1,6 @@
 """Convolutions: shared, transposed and unshared weights."""
 
+import abc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -66,21 +67,51 @@ def correlate(x: Array, weight: Array, found: Sequence[Slide]) -> Array:
     return out[0]
 
 
-def drawn_filter(
-    affine: RandomAffine, key: Array, window: tuple[int, ...], channels: int, out: int, signal: Signal
-) -> Affine:
-    """Random weights shared by all positions."""
-    taps = math.prod(window) * channels
-    return affine.draw(key, (*window, channels, out), (out,), fans_of(signal, taps, out))
-
-
 def after_window(example: Example, x: Array, found: Sequence[Slide]) -> Example:
     """The example at the positions of a window."""
     mask = None if example.mask is None else centre_of_window(example.mask, found)
     return replace(example, mask=mask).with_values(x)
 
 
-class Conv(AbstractLayer):
+class AbstractConv(AbstractLayer):
+    """A window of random weights that slides over the sites."""
+
+    window: eqx.AbstractVar[tuple[int, ...]]
+    width: eqx.AbstractVar[int | None]
+    affine: eqx.AbstractVar[RandomAffine]
+
+    @abc.abstractmethod
+    def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
+        """How the window moves over these sites."""
+
+    def describe(self, signal: Signal) -> Signal:
+        needs_sites(self, signal, len(self.window))
+        self.affine.check(self, signal)
+        return signal.drawn(tuple(s.out for s in self.geometry(signal.sites)), self.width)
+
+
+class AbstractSharedConv(AbstractConv):
+    """The same weights at all positions."""
+
+    def demand(self, wanted: Demand) -> Demand:
+        return wanted  # both sites of a pair move together, so the same site stays the same
+
+    def sample(self, key: Array, signal: Signal) -> Affine:
+        fan_in, out = known_channels(self, signal), known_channels(self, self.describe(signal))
+        taps = math.prod(self.window) * fan_in
+        return self.affine.draw(key, (*self.window, fan_in, out), (out,), fans_of(signal, taps, out))
+
+    def forward(self, params: Affine, example: Example) -> Example:
+        params = self.affine.held(params)
+        window = self.geometry(example.x.shape[:-1])
+        product = correlate(example.x, params.weight, window)
+        return after_window(example, self.affine.scaled(params, product), window)
+
+    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
+        return convolved(k, self.affine, self.geometry(k.sites), self.width)
+
+
+class Conv(AbstractSharedConv):
     """A convolution over 1 to 3 site axes with random weights shared by all positions.
 
     - `window`: filter size for each site axis. `strides`, `dilation`: a number, or one for each axis.
@@ -122,29 +153,8 @@ class Conv(AbstractLayer):
         """How the window moves over these sites."""
         return slides(name(self), sites, self.window, self.strides, self.dilation, self.padding)
 
-    def describe(self, signal: Signal) -> Signal:
-        needs_sites(self, signal, len(self.window))
-        self.affine.check(self, signal)
-        return signal.drawn(tuple(s.out for s in self.geometry(signal.sites)), self.width)
 
-    def demand(self, wanted: Demand) -> Demand:
-        return wanted  # both sites of a pair move together, so the same site stays the same
-
-    def sample(self, key: Array, signal: Signal) -> Affine:
-        fan_in, out = known_channels(self, signal), known_channels(self, self.describe(signal))
-        return drawn_filter(self.affine, key, self.window, fan_in, out, signal)
-
-    def forward(self, params: Affine, example: Example) -> Example:
-        params = self.affine.held(params)
-        found = self.geometry(example.x.shape[:-1])
-        product = correlate(example.x, params.weight, found)
-        return after_window(example, self.affine.scaled(params, product), found)
-
-    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
-        return convolved(k, self.affine, self.geometry(k.sites), self.width)
-
-
-class ConvTranspose(AbstractLayer):
+class ConvTranspose(AbstractSharedConv):
     """A transposed (fractionally strided) convolution: upsamples by `strides`.
 
     Output sizes and padding as in `jax.lax.conv_transpose`; `"CIRCULAR"` gives `size * stride` sites on a circle.
@@ -181,29 +191,8 @@ class ConvTranspose(AbstractLayer):
         """How the window moves over these sites, spread by the strides."""
         return transposed_slides(sites, self.window, self.strides, self.padding)
 
-    def describe(self, signal: Signal) -> Signal:
-        needs_sites(self, signal, len(self.window))
-        self.affine.check(self, signal)
-        return signal.drawn(tuple(s.out for s in self.geometry(signal.sites)), self.width)
 
-    def demand(self, wanted: Demand) -> Demand:
-        return wanted
-
-    def sample(self, key: Array, signal: Signal) -> Affine:
-        fan_in, out = known_channels(self, signal), known_channels(self, self.describe(signal))
-        return drawn_filter(self.affine, key, self.window, fan_in, out, signal)
-
-    def forward(self, params: Affine, example: Example) -> Example:
-        params = self.affine.held(params)
-        found = self.geometry(example.x.shape[:-1])
-        product = correlate(example.x, params.weight, found)
-        return after_window(example, self.affine.scaled(params, product), found)
-
-    def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
-        return convolved(k, self.affine, self.geometry(k.sites), self.width)
-
-
-class ConvLocal(AbstractLayer):
+class ConvLocal(AbstractConv):
     """A convolution whose weights and biases are not shared: every position has its own (locally connected).
 
     Arguments as in `Conv`, without dilation. Different positions become independent.
@@ -239,11 +228,6 @@ class ConvLocal(AbstractLayer):
     def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
         """How the window moves over these sites."""
         return slides(name(self), sites, self.window, self.strides, (1,) * len(sites), self.padding)
-
-    def describe(self, signal: Signal) -> Signal:
-        needs_sites(self, signal, len(self.window))
-        self.affine.check(self, signal)
-        return signal.drawn(tuple(s.out for s in self.geometry(signal.sites)), self.width)
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.same_site()  # other pairs are zero, whatever came in

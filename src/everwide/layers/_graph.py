@@ -11,10 +11,10 @@ from jaxtyping import Array
 
 from ..kernel import Covariance, Edges, Example, Graph, Kernel
 from ..signal import ArchitectureError, Demand, Pairs, Signal
-from ._base import AbstractLayer, Params, needs_sites
+from ._base import AbstractFixed, Params, needs_sites
 
 
-class Aggregate(AbstractLayer):
+class Aggregate(AbstractFixed):
     """Each node becomes the sum of its neighbours: `y[p] = sum_q A[q, p] x[q]`.
 
     The graph belongs to the example: pass `Inputs(x, graph=...)`, a dense adjacency `(n, *nodes, *nodes)` or sparse
@@ -38,9 +38,6 @@ class Aggregate(AbstractLayer):
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.all_sites()
-
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
 
     def forward(self, params: Params, example: Example) -> Example:
         axes = self._axes(example.x.ndim - 1)

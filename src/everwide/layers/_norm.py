@@ -10,12 +10,12 @@ from jaxtyping import Array
 from .._hyper import Hyper, like, name, positive
 from ..kernel import Covariance, Example, Kernel, outer
 from ..signal import ArchitectureError, Demand, Signal
-from ._base import AbstractLayer, Params, needs_sites
+from ._base import AbstractFixed, Params, needs_sites
 
 Sites = bool | tuple[int, ...]
 
 
-class AbstractNorm(AbstractLayer):
+class AbstractNorm(AbstractFixed):
     """Division by the size of the signal, over the channels or over channels and sites.
 
     At infinite width the size is a number that depends on the example alone, so a Gaussian signal stays Gaussian.
@@ -36,9 +36,6 @@ class AbstractNorm(AbstractLayer):
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.with_variances()
-
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
 
     def forward(self, params: Params, example: Example) -> Example:
         average = lambda a: self._average(jnp.mean(a, -1), example.mask, a.ndim - 1)[..., None]

@@ -14,7 +14,7 @@ from .._hyper import name
 from .._window import Padding, Slide, centre_of_window, checked_padding, per_axis, slides, window_sum
 from ..kernel import Example, Kernel
 from ..signal import Demand, Pairs, Signal
-from ._base import AbstractLayer, Params, needs_sites
+from ._base import AbstractFixed, AbstractLayer, Params, needs_sites
 from ._conv import after_window
 
 
@@ -48,7 +48,7 @@ class Pool(eqx.Module):
         return np.minimum(start + slide.window, slide.size) - np.maximum(start, 0)
 
 
-class AbstractPool(AbstractLayer):
+class AbstractPool(AbstractFixed):
     """Both pooling layers, which differ only in what they divide by."""
 
     pool: eqx.AbstractVar[Pool]
@@ -59,9 +59,6 @@ class AbstractPool(AbstractLayer):
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.all_sites()
-
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
 
     def forward(self, params: Params, example: Example) -> Example:
         found = self.pool.geometry(self, example.x.shape[:-1])
@@ -123,7 +120,7 @@ def _pool(layer: str, window, strides, padding, *, mean: bool, normalize_edges: 
     return Pool(window, strides, checked_padding(layer, padding, axes), mean, normalize_edges)
 
 
-class AbstractGlobalPool(AbstractLayer):
+class AbstractGlobalPool(AbstractFixed):
     """Pool all sites at once and drop their axes."""
 
     mean: eqx.AbstractClassVar[bool]
@@ -134,9 +131,6 @@ class AbstractGlobalPool(AbstractLayer):
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.all_sites()
-
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
 
     def forward(self, params: Params, example: Example) -> Example:
         axes = tuple(range(example.x.ndim - 1))
@@ -186,7 +180,7 @@ class GlobalSumPool(AbstractGlobalPool):
     mean: ClassVar[bool] = False
 
 
-class Flatten(AbstractLayer):
+class Flatten(AbstractFixed):
     """All sites become channels; the next layer has independent weights for each.
 
     >>> import everwide as ew
@@ -199,9 +193,6 @@ class Flatten(AbstractLayer):
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.same_site()
-
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
 
     def forward(self, params: Params, example: Example) -> Example:
         return replace(example, x=example.x.reshape(-1), mask=None)

@@ -9,10 +9,10 @@ from jaxtyping import Array
 from .._hyper import Hyper, like, squared
 from ..kernel import Covariance, Example, Kernel, on_diagonal, same_site
 from ..signal import ArchitectureError, Demand, Pairs, Signal
-from ._base import AbstractLayer, Params
+from ._base import AbstractFixed, Params
 
 
-class Scale(AbstractLayer):
+class Scale(AbstractFixed):
     """Multiply by a constant.
 
     >>> import everwide as ew
@@ -27,9 +27,6 @@ class Scale(AbstractLayer):
     def demand(self, wanted: Demand) -> Demand:
         return wanted
 
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
-
     def forward(self, params: Params, example: Example) -> Example:
         return example.with_values(example.x * like(self.factor, example.x))
 
@@ -38,7 +35,7 @@ class Scale(AbstractLayer):
         return k.each(lambda c: c.scaled(factor2)).means(lambda m: m * like(self.factor, m))
 
 
-class Dropout(AbstractLayer):
+class Dropout(AbstractFixed):
     """Set each number to zero with probability `rate`, and divide the others by `1 - rate`.
 
     The limit is that of training: an example is noisy, so its own second moments grow by `1 / (1 - rate)`, and those
@@ -59,9 +56,6 @@ class Dropout(AbstractLayer):
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.with_variances()
-
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
 
     def forward(self, params: Params, example: Example) -> Example:
         if example.key is None:

@@ -11,12 +11,12 @@ from jaxtyping import Array, Float
 
 from ..kernel import Covariance, Example, Kernel
 from ..signal import ArchitectureError, Demand, Pairs, Signal
-from ._base import AbstractLayer, Params, needs_sites
+from ._base import AbstractFixed, Params, needs_sites
 
 Item = int | slice
 
 
-class Index(AbstractLayer):
+class Index(AbstractFixed):
     """Slices of the site axes, as in `x[1:4, ::2]`; an integer drops its axis.
 
     >>> import everwide as ew
@@ -46,9 +46,6 @@ class Index(AbstractLayer):
     def demand(self, wanted: Demand) -> Demand:
         return wanted
 
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
-
     def forward(self, params: Params, example: Example) -> Example:
         mask = None if example.mask is None else example.mask[self.items]
         return replace(example, x=example.x[self.items], mask=mask)
@@ -69,7 +66,7 @@ def Crop(*margins: tuple[int, int]) -> Index:  # noqa: N802 - reads as a layer, 
     return Index(*(slice(low, -high if high else None) for low, high in margins))
 
 
-class SiteMap(AbstractLayer):
+class SiteMap(AbstractFixed):
     """A fixed linear map along one site axis: `matrix` is `(out, in)`, or `(in,)` to sum the axis away.
 
     >>> import everwide as ew, numpy as np
@@ -98,9 +95,6 @@ class SiteMap(AbstractLayer):
     def demand(self, wanted: Demand) -> Demand:
         return wanted.all_sites()
 
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
-
     def forward(self, params: Params, example: Example) -> Example:
         return map_example(example, self._steps(example.x.ndim - 1))
 
@@ -111,7 +105,7 @@ class SiteMap(AbstractLayer):
         return [(self.axis % rank, self.matrix)]
 
 
-class Resize(AbstractLayer):
+class Resize(AbstractFixed):
     """Interpolate the sites to another shape, as `jax.image.resize` does; `-1` keeps an axis.
 
     >>> import everwide as ew
@@ -139,9 +133,6 @@ class Resize(AbstractLayer):
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.all_sites()
-
-    def sample(self, key: Array, signal: Signal) -> Params:
-        return ()
 
     def forward(self, params: Params, example: Example) -> Example:
         out = map_example(replace(example, mask=None), self._steps(example.x.shape[:-1]))

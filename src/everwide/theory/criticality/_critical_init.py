@@ -11,9 +11,8 @@ import scipy.optimize
 from .._host import Activation, host_function
 from .._pieces import TooRoughError
 from .._response import Response, response
-from ._origin import Origin, origin
+from ._origin import Origin, origin, own_scale, rescaled
 from ._point import CriticalPoint, Kind, Numbers
-from ._scale import own_scale, rescaled
 
 _SMALLEST, _LARGEST, _LOOKS = 1e-4, 1e4, 161  # variances, in squares of the function's own scale
 _EQUAL = 1e-9

@@ -6,36 +6,18 @@ from typing import NamedTuple
 
 import equinox as eqx
 
+from ... import layers
 from ..._walk import Visit, visit
 from ...activations import AbstractActivation
-from ...layers import (
-    AbstractLayer,
-    Aggregate,
-    AvgPool,
-    Dropout,
-    Flatten,
-    GlobalAvgPool,
-    GlobalSumPool,
-    Identity,
-    Index,
-    LayerNorm,
-    RandomAffine,
-    Repeat,
-    Resize,
-    RmsNorm,
-    Scale,
-    SelfAttention,
-    Serial,
-    SiteMap,
-    SumPool,
-)
+from ...layers import AbstractLayer, LayerNorm, RandomAffine, Repeat, Serial
 from ...signal import ArchitectureError
 from ._critical_init import critical_init
 from ._point import CriticalPoint, Kind
 from ._susceptibility import continuous
 
-_KEEP_VARIANCES = (Identity, Flatten, Index)
-_CHANGE_VARIANCES = (AvgPool, SumPool, GlobalAvgPool, GlobalSumPool, Aggregate, SiteMap, Resize)
+_KEEP_VARIANCES = layers.Identity, layers.Flatten, layers.Index
+_POOL = layers.AvgPool, layers.SumPool, layers.GlobalAvgPool, layers.GlobalSumPool
+_CHANGE_VARIANCES = *_POOL, layers.Aggregate, layers.SiteMap, layers.Resize
 _FACTOR = "a factor is a part of the weights. Leave it out, or put it at the end of a branch of a sum"
 _DROPOUT = "dropout adds noise of its own to every input, so that no critical point is left (Schoenholz et al. 2017)"
 _ATTENTION = "only softmax passes on averages; what other scores pass on grows with a power of the variance"
@@ -132,9 +114,9 @@ class _Tuner:
             return self._repeated(at, reads)
         if join in ("sum", "concat"):
             return self._branches(at, reads)
-        if join or isinstance(layer, Dropout):
+        if join or isinstance(layer, layers.Dropout):
             raise at.refusal(_MADE, {"product": _PRODUCT}.get(join, "") if join else _DROPOUT)
-        if isinstance(layer, Scale):
+        if isinstance(layer, layers.Scale):
             return layer, reads._replace(share=reads.share * float(layer.factor) ** 2)
         if isinstance(layer, _KEEP_VARIANCES):
             return layer, reads
@@ -189,11 +171,11 @@ class _Tuner:
                     "Gaussian, and no variance is known to be kept. Put a Dense or Conv layer between them."
                 )
             return layer, reads._replace(last=layer, held=reads.norm is not None, norm=None, astray=reads.moved)
-        if isinstance(layer, LayerNorm | RmsNorm):
+        if isinstance(layer, LayerNorm | layers.RmsNorm):
             return layer, reads._replace(norm=type(layer), moved="")
         if isinstance(layer, _CHANGE_VARIANCES):
             return layer, reads._replace(moved=at.place)
-        if isinstance(layer, SelfAttention):
+        if isinstance(layer, layers.SelfAttention):
             return self._attention(at, layer, reads)
         if len(layer.weights()) != 1:
             raise at.refusal(_MADE)
@@ -203,7 +185,7 @@ class _Tuner:
         tuned = eqx.tree_at(lambda one: next(iter(one.weights().values())), layer, new)
         return tuned, _Reading(fresh=False, moved=reads.moved)
 
-    def _attention(self, at: Visit, layer: SelfAttention, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
+    def _attention(self, at: Visit, layer: layers.SelfAttention, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
         if layer.mechanism != "softmax":
             raise at.refusal(_MADE, _ATTENTION)
         weight, bias = self._variances(at, reads)

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..._axes import axes
+from ..._checks import InputError
 from .._host import Activation
 from .._response import Response
 from ._critical_init import critical_init
 from ._fixed_point import VarianceMap, settled_correlation
 from ._origin import origin
-from ._plot import plot_phases
 from ._susceptibility import SMALLEST, Values, at_least_zero, at_zero, continuous
 
 _CRITICAL = 1e-8
@@ -47,7 +48,21 @@ class PhaseDiagram:
 
     def plot(self, ax: Any = None) -> Any:
         """Depth scales of correlations as colours, and the critical line, on matplotlib axes, which are returned."""
-        return plot_phases(ax, self.name, self.C_w, self.C_b, self.xi_perp, self.line)
+        if self.C_w.size < 2 or self.C_b.size < 2 or self.C_w.ndim != 1 or self.C_b.ndim != 1:
+            raise InputError(
+                f"A picture needs at least two values of C_w and of C_b, got arrays of shape {self.C_w.shape} and "
+                f"{self.C_b.shape}. Pass C_w=np.linspace(...), C_b=np.linspace(...) to phase_diagram."
+            )
+        ax = axes(ax, "the fields")
+        shown = np.log10(np.clip(self.xi_perp, 0.1, 100.0))
+        mesh = ax.pcolormesh(self.C_w, self.C_b, shown, shading="nearest", cmap="viridis")
+        ax.figure.colorbar(mesh, ax=ax, label="log10 depth scale of correlations (at most 2)")
+        ax.plot(self.line[:, 0], self.line[:, 1], color="white", linewidth=2, label="chi_perp = 1")
+        if len(self.line) and np.ptp(self.line[:, 0]) < 1e-6:
+            ax.plot(self.line[0, 0], self.line[0, 1], "o", color="white")
+        ax.set(xlabel="C_w", ylabel="C_b", title=self.name)
+        ax.set(xlim=(self.C_w.min(), self.C_w.max()), ylim=(self.C_b.min(), self.C_b.max()))
+        return ax
 
 
 def phase_diagram(

@@ -61,43 +61,15 @@ class CriticalPoint:
     reason: str
     numbers: Numbers | None
 
-    @property
-    def K_star(self) -> float:  # noqa: N802 - as in the literature
-        """The variance that is kept."""
-        return self._found().K_star
-
-    @property
-    def C_w(self) -> float:  # noqa: N802
-        """Variance of the weights, times their fan-in."""
-        return self._found().C_w
-
-    @property
-    def C_b(self) -> float:  # noqa: N802
-        """Variance of the biases."""
-        return self._found().C_b
-
-    @property
-    def a1(self) -> float:
-        """How variances leave the point: `d' = d - a1 d^2`."""
-        return self._found().a1
-
-    @property
-    def b1(self) -> float:
-        """How angles do: `chi_perpendicular = 1 - b1 d`."""
-        return self._found().b1
-
-    @property
-    def depth_scale(self) -> float:
-        """Layers after which a large deviation has halved."""
-        return self._found().depth_scale
+    def __getattr__(self, name: str) -> float:
+        if name not in Numbers._fields:
+            raise AttributeError(name)
+        if self.numbers is None:
+            raise ArchitectureError(f"{self.name} has no critical point: {self.reason}")
+        return getattr(self.numbers, name)
 
     def __repr__(self) -> str:
         if self.numbers is None:
             return f"CriticalPoint({self.name}, kind='{self.kind}', reason={self.reason!r})"
         listed = ", ".join(f"{key}={value:.9g}" for key, value in self.numbers._asdict().items())
         return f"CriticalPoint({self.name}, kind='{self.kind}', {listed})"
-
-    def _found(self) -> Numbers:
-        if self.numbers is None:
-            raise ArchitectureError(f"{self.name} has no critical point: {self.reason}")
-        return self.numbers

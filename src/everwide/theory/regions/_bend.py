@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._walk import Visit
-from ...activations import AbstractActivation, AbstractTwoSlope, PiecewiseLinear
+from ...activations import Abs, AbstractActivation, LeakyRelu, PiecewiseLinear, Relu, TwoSlope
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Bend:
 def bend_of(at: Visit) -> Bend:
     """The knots and slopes of an activation at its place in a network; raises for all other layers."""
     layer = at.layer
-    if isinstance(layer, AbstractTwoSlope):
+    if isinstance(layer, Abs | LeakyRelu | Relu | TwoSlope):
         slopes = np.array([float(slope) for slope in layer.slopes()])
         return _anchored(np.zeros(1), slopes, 0.0)
     if isinstance(layer, PiecewiseLinear):

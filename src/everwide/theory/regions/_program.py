@@ -8,33 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ... import layers
 from ..._checks import InputError
 from ..._walk import Visit, visit
 from ...activations import AbstractActivation
 from ...kernel import Example
-from ...layers import (
-    AbstractLayer,
-    Affine,
-    AvgPool,
-    Conv,
-    ConvLocal,
-    ConvTranspose,
-    Dense,
-    Dropout,
-    Flatten,
-    GlobalAvgPool,
-    GlobalSumPool,
-    Identity,
-    Index,
-    Resize,
-    Scale,
-    SiteMap,
-    SumPool,
-)
+from ...layers import AbstractLayer, Affine, Dense
 from ._bend import Bend, bend_of
 
-_AFFINE = (Conv, ConvLocal, ConvTranspose, Flatten, AvgPool, SumPool, GlobalAvgPool, GlobalSumPool)
-_AFFINE += (Index, SiteMap, Resize)
+_AFFINE = layers.Conv, layers.ConvLocal, layers.ConvTranspose, layers.AvgPool, layers.SumPool, layers.GlobalAvgPool
+_AFFINE += layers.GlobalSumPool, layers.Flatten, layers.Index, layers.SiteMap, layers.Resize
 
 
 @dataclass(frozen=True)
@@ -124,11 +107,11 @@ def _through(at: Visit, params: Any) -> Program:
         if join == "concat":
             return (Branches(inside, -1 if axis is None else axis + 1 if axis >= 0 else axis - 1),)
         return sum(inside, ()) if join == "chain" else (Branches(inside, None),)
-    if isinstance(layer, Identity | Dropout):
+    if isinstance(layer, layers.Identity | layers.Dropout):
         return ()
     if isinstance(layer, Dense):
         return (_dense(layer, params, at.place),)
-    if isinstance(layer, Scale):
+    if isinstance(layer, layers.Scale):
         return (Bend(np.zeros(0), np.full(1, float(layer.factor)), np.zeros(1)),)
     if isinstance(layer, _AFFINE):
         return (Forward(layer, params),)
