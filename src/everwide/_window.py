@@ -133,9 +133,9 @@ def _wrapped(a: Array, axes: tuple[int, ...], slide: Slide) -> Array:
     return lax.pad(a, jnp.zeros((), a.dtype), crop)
 
 
-def centre_of_window(mask: Array, found: Sequence[Slide]) -> Array:
+def centre_of_window(mask: Array, windows: Sequence[Slide]) -> Array:
     """A site exists after a window if the site under the window's centre does."""
-    for axis, slide in enumerate(found):
+    for axis, slide in enumerate(windows):
         centre = slide.low - (slide.reach - 1) // 2
         position = [max(0, min(slide.size - 1, (p * slide.stride - centre) // slide.spread)) for p in range(slide.out)]
         mask = jnp.take(mask, jnp.asarray(position), axis=axis)

@@ -124,7 +124,10 @@ def arccos_coefficients(dtype: str) -> tuple[float, ...]:
 @functools.cache
 def fold_coefficients(dtype: str) -> tuple[float, ...]:
     """`B(m) = (2 / pi) (sin - angle cos) / m^(3/2)`."""
-    ratio = lambda m: 2 / np.pi * (np.sqrt(2 - m) - _arccos_ratio(m) * (1 - m)) / m
+
+    def ratio(m):
+        return 2 / np.pi * (np.sqrt(2 - m) - _arccos_ratio(m) * (1 - m)) / m
+
     return interpolant(ratio, _DEGREE.get(dtype, 21))
 
 

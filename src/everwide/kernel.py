@@ -94,20 +94,19 @@ class Covariance(eqx.Module):
 
     def map(self, fn: Callable[[Array, Pairs], Array]) -> "Covariance":
         """Apply one linear map of the sites to every second moment; it must not depend on single variances."""
-        keep = lambda a: None if a is None else fn(a, self.pairs)
-        return replace(self, nngp=fn(self.nngp, self.pairs), ntk=keep(self.ntk), minus=None, plus=None)
+        ntk = None if self.ntk is None else fn(self.ntk, self.pairs)
+        return replace(self, nngp=fn(self.nngp, self.pairs), ntk=ntk, minus=None, plus=None)
 
     def scaled(self, factor: Array | float) -> "Covariance":
         """The covariance of `sqrt(factor)` times the signal."""
-        keep = lambda a: None if a is None else a * factor
-        return replace(self, nngp=self.nngp * factor, ntk=keep(self.ntk), minus=keep(self.minus), plus=keep(self.plus))
+        ntk, minus, plus = (None if a is None else a * factor for a in (self.ntk, self.minus, self.plus))
+        return replace(self, nngp=self.nngp * factor, ntk=ntk, minus=minus, plus=plus)
 
     def restrict(self, pairs: Pairs, rank: int) -> "Covariance":
         """Forget the pairs of sites that nobody will read."""
         if pairs >= self.pairs:
             return self
-        keep = lambda a: None if a is None else same_site(a, rank)
-        rest = (keep(a) for a in (self.ntk, self.minus, self.plus))
+        rest = (None if a is None else same_site(a, rank) for a in (self.ntk, self.minus, self.plus))
         return Covariance(same_site(self.nngp, rank), *rest, pairs=pairs, same=self.same)
 
     def distances(self, total: Array) -> tuple[Array | None, Array | None]:
@@ -170,8 +169,8 @@ class Kernel(eqx.Module):
 
     def each(self, fn: Callable[[Covariance], Covariance]) -> "Kernel":
         """Apply one rule to all covariances."""
-        keep = lambda c: None if c is None else fn(c)
-        return replace(self, cross=fn(self.cross), own1=keep(self.own1), own2=keep(self.own2))
+        own1, own2 = (None if c is None else fn(c) for c in (self.own1, self.own2))
+        return replace(self, cross=fn(self.cross), own1=own1, own2=own2)
 
     def each_with(self, fn: Callable[[Covariance, int, int], Covariance]) -> "Kernel":
         """Apply one rule that knows whose covariance it is: batch 1 or 2 on its left and right side."""
@@ -181,13 +180,13 @@ class Kernel(eqx.Module):
 
     def means(self, fn: Callable[[Array], Array]) -> "Kernel":
         """Apply one linear map to the channel means."""
-        keep = lambda m: None if m is None else fn(m)
-        return replace(self, mean1=keep(self.mean1), mean2=keep(self.mean2))
+        mean1, mean2 = (None if m is None else fn(m) for m in (self.mean1, self.mean2))
+        return replace(self, mean1=mean1, mean2=mean2)
 
     def masks(self, fn: Callable[[Array], Array]) -> "Kernel":
         """Apply one rule to the masks."""
-        keep = lambda m: None if m is None else fn(m)
-        return replace(self, mask1=keep(self.mask1), mask2=keep(self.mask2))
+        mask1, mask2 = (None if m is None else fn(m) for m in (self.mask1, self.mask2))
+        return replace(self, mask1=mask1, mask2=mask2)
 
     def centred(self) -> "Kernel":
         """The channel means are known to be zero."""
@@ -200,8 +199,9 @@ class Kernel(eqx.Module):
     def restrict(self, demand: Demand) -> "Kernel":
         """Forget what nobody will read."""
         cross = max(demand.cross, demand.own) if self.cross.same else demand.cross
-        own = lambda c: c.restrict(demand.own, self.rank) if c is not None and demand.own else None
-        return replace(self, cross=self.cross.restrict(cross, self.rank), own1=own(self.own1), own2=own(self.own2))
+        owns = (self.own1, self.own2) if demand.own else (None, None)
+        own1, own2 = (None if c is None else c.restrict(demand.own, self.rank) for c in owns)
+        return replace(self, cross=self.cross.restrict(cross, self.rank), own1=own1, own2=own2)
 
     def masked(self) -> "Kernel":
         """Sites that do not exist hold zero."""

@@ -41,9 +41,9 @@ def arc(s: Array, complement: Array) -> Arc:
 @arc.defjvp
 def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Arc, Arc]:
     (s, _), (t, _) = primals, tangents
-    found = arc(*primals)
-    turned = t * safe_reciprocal(found.cosine)
-    return found, Arc(turned, jnp.where(s < 0, turned, -turned), -s * turned)
+    both = arc(*primals)
+    turned = t * safe_reciprocal(both.cosine)
+    return both, Arc(turned, jnp.where(s < 0, turned, -turned), -s * turned)
 
 
 class Blurred(NamedTuple):

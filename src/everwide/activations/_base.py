@@ -56,15 +56,15 @@ class AbstractActivation(AbstractLayer):
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         var = {1: k.var1, 2: k.var2}
         rank = k.rank
-        found = {i: self.moments(v) for i, v in var.items()}
+        moments = {i: self.moments(v) for i, v in var.items()}
 
         def rule(c: Covariance, i: int, j: int) -> Covariance:
-            dual = self._over_sites(c, var[i], var[j], found[i], rank)
+            dual = self._over_sites(c, var[i], var[j], moments[i], rank)
             ntk = None if c.ntk is None else c.ntk * dual.slope
             return replace(c, nngp=dual.moment, ntk=ntk, minus=dual.minus, plus=dual.plus)
 
         k = k.each_with(rule)
-        return replace(k, mean1=found[1].mean, mean2=found[2].mean).masked()
+        return replace(k, mean1=moments[1].mean, mean2=moments[2].mean).masked()
 
     def _over_sites(self, c: Covariance, var1: Array, var2: Array, exact: Moments, rank: int) -> Dual:
         """`dual` over all tracked pairs of sites; `moments` where both sides are the same number."""

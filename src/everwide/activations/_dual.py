@@ -67,7 +67,10 @@ def numeric_dual(method: Method, rows: tuple[Rows, Rows], pair: GaussianPair) ->
             return jax.lax.cond(good, expanded, lambda: attempt(level + 1, rows, c, rest, cov))
         known = expanded()
         entries = Entries(one.std, two.std, c, rest, one.mean, two.mean, one.mean_slope, two.mean_slope)
-        again = lambda: _refine(method, entries, missed > method.goal, known)
+
+        def again():
+            return _refine(method, entries, missed > method.goal, known)
+
         return jax.lax.cond(good, lambda: known, again)
 
     return jax.checkpoint(attempt, static_argnums=0)(0, rows, pair.correlation, complement(pair), pair.cov)
@@ -90,10 +93,15 @@ def _refine(method: Method, entries: Entries, needed: Array, known: Found) -> Fo
 
     @jax.checkpoint
     def chunk(work: tuple[Array, Entries]) -> Found:
-        nothing = lambda e: (jnp.zeros_like(e.std1), jnp.zeros_like(e.std1))
+        def nothing(e):
+            return (jnp.zeros_like(e.std1), jnp.zeros_like(e.std1))
+
         return jax.lax.cond(work[0], method.exact, nothing, work[1])
 
-    found = jax.lax.map(chunk, (busy, chosen))
-    back = lambda a: jnp.zeros(total, a.dtype).at[place].set(a.reshape(-1)).reshape(shape)
-    moment, slope = (jnp.where(needed, back(a), b) for a, b in zip(found, known, strict=True))
+    refined = jax.lax.map(chunk, (busy, chosen))
+
+    def back(a):
+        return jnp.zeros(total, a.dtype).at[place].set(a.reshape(-1)).reshape(shape)
+
+    moment, slope = (jnp.where(needed, back(a), b) for a, b in zip(refined, known, strict=True))
     return moment, slope

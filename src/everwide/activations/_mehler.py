@@ -49,8 +49,8 @@ class Sums(NamedTuple):
 
 def expand(coefficients: Array, tail: Tail, slope: Array) -> Side:
     """Coefficients of `f'(std z)` for a vector of rows, and what is beyond them; `slope` is `E[f'^2]`."""
-    found, guess, slope = jax.lax.stop_gradient((jnp.sum(coefficients**2, 0), tail.power(), slope))
-    missing = jnp.abs(slope - found)
+    power, guess, slope = jax.lax.stop_gradient((jnp.sum(coefficients**2, 0), tail.power(), slope))
+    missing = jnp.abs(slope - power)
     helps = jnp.abs(missing - guess) < missing
     left = jnp.where(helps, jnp.abs(missing - guess), missing) - _NOISE * jnp.finfo(slope.dtype).eps * slope
     unknown = jnp.maximum(left, 0) * safe_reciprocal(missing)
@@ -87,7 +87,10 @@ def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[tuple[Ar
     (c, left, right), (dc, dleft, dright) = primals, tangents
     k = np.arange(len(left))
     weights = 1 / (k + 1), np.ones(len(k))
-    up = lambda a: jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
+
+    def up(a):
+        return jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
+
     by_c = _polynomials(_SHORT, c, up(left), up(right), (k + 1) / (k + 2), k + 1.0)
     by_left = _polynomials(_SHORT, c, dleft, right, *weights)
     by_right = _polynomials(_SHORT, c, left, dright, *weights)
@@ -97,7 +100,10 @@ def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[tuple[Ar
 
 def _polynomials(block: int, c: Array, left: Array, right: Array, *weights: np.ndarray) -> Any:
     """`sum_k w_k left_k right_k c^k` for each of the weights, by Horner's rule, a block of terms a pass."""
-    fold = lambda a: jnp.flip(a.reshape(-1, block, *a.shape[1:]), 0)
+
+    def fold(a):
+        return jnp.flip(a.reshape(-1, block, *a.shape[1:]), 0)
+
     scaled = fold(jnp.asarray(np.stack(weights, 1), c.dtype))
 
     def body(sums: tuple[Array, ...], terms: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], None]:

@@ -31,8 +31,8 @@ ROUGH = Precision(Order(48, 24, 7.0), Order(16, 20, 6.5), 3e-7)  # 1e-7
 def plane_moments(
     fn: Function, points: tuple[float, ...], precision: Precision, std1: Array, std2: Array, c: Array, rest: Array
 ) -> tuple[Array, Array]:
-    found = _integrate(fn, points, precision, std1, std2, c, rest)
-    return found[0], found[1]
+    integrals = _integrate(fn, points, precision, std1, std2, c, rest)
+    return integrals[0], integrals[1]
 
 
 @plane_moments.defjvp

@@ -61,7 +61,10 @@ def gaussian_rule(points: Array, grain: Array, order: Order) -> Rule:
     sign = jnp.asarray(np.repeat([-1.0, 1.0], len(points)).reshape(-1, *(1,) * grain.ndim), points.dtype)
     centre = jnp.concatenate([points, points])
     length = jnp.maximum(jnp.concatenate([points - edges[:-1], edges[1:] - points]), 0)
-    inside = lambda d: jnp.maximum(sign * (jnp.clip(centre + sign * d, -order.reach, order.reach) - centre), 0)
+
+    def inside(d):
+        return jnp.maximum(sign * (jnp.clip(centre + sign * d, -order.reach, order.reach) - centre), 0)
+
     distance, weights = _one_side(inside(0), inside(jnp.minimum(length, 1)), inside(length), grain, order)
     nodes = jnp.clip(centre + sign * distance, -order.reach, order.reach)  # pieces out of reach have no weight
     nodes, weights = (a.reshape(-1, *points.shape[1:]) for a in (nodes, weights))

@@ -101,11 +101,11 @@ def _loss(order: int, rest: Array) -> Array:
 @functools.cache
 def _power_sum(n: int) -> tuple[int, ...]:
     """Coefficients of `E[u^n v^n]` in the correlation, by the number of pairs that join `u` with `v`."""
-    found = [0] * (n + 1)
+    squares = [0] * (n + 1)
     for j in range(n % 2, n + 1, 2):
         half = (n - j) // 2
-        found[j] = math.factorial(n) ** 2 // (math.factorial(j) * math.factorial(half) ** 2 * 2 ** (n - j))
-    return tuple(found)
+        squares[j] = math.factorial(n) ** 2 // (math.factorial(j) * math.factorial(half) ** 2 * 2 ** (n - j))
+    return tuple(squares)
 
 
 def _even_sum(n: int) -> tuple[float, ...]:

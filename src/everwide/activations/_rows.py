@@ -34,8 +34,8 @@ def row_moments(fn: Function, points: tuple[float, ...], var: Array) -> Rows:
     """By a rule that is cut at `points`; a second rule and Stein's identity tell the error."""
     # a constant is the limit of a narrow Gaussian
     std = jnp.maximum(safe_sqrt(var), jnp.finfo(var.dtype).tiny ** 0.5)
-    found = in_blocks(lambda s: _with_error(fn, points, s), std.reshape(-1))
-    return Rows(std, *(a.reshape(var.shape) for a in found))
+    moments = in_blocks(lambda s: _with_error(fn, points, s), std.reshape(-1))
+    return Rows(std, *(a.reshape(var.shape) for a in moments))
 
 
 def both_rows(fn: Function, points: tuple[float, ...], var1: Array, var2: Array) -> tuple[Rows, Rows]:
@@ -61,9 +61,12 @@ def in_blocks(rule: Callable[[Array], T], rows: Array) -> T:
     if blocks <= 1:
         return rule(rows)
     padded = jnp.concatenate([rows, jnp.broadcast_to(rows[-1], (blocks * _BLOCK - rows.size,))])
-    found = jax.lax.map(jax.checkpoint(rule), padded.reshape(blocks, _BLOCK))
-    flat = lambda a: jnp.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1)[..., : rows.size]
-    return jax.tree.map(flat, found)
+    mapped = jax.lax.map(jax.checkpoint(rule), padded.reshape(blocks, _BLOCK))
+
+    def flat(a):
+        return jnp.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1)[..., : rows.size]
+
+    return jax.tree.map(flat, mapped)
 
 
 def _with_error(fn: Function, points: tuple[float, ...], std: Array) -> tuple[Array, ...]:
@@ -90,8 +93,8 @@ def trusted(value: Array, error: Array, tolerance: float, name: str) -> Array:
     """`value`, or an error at run time if the error of a row exceeds the tolerance (or is not a number)."""
     worst = jnp.max(error, initial=0.0)
     bad = ~(worst <= tolerance)
-    found = jnp.where(jnp.isfinite(worst), worst, 1.0)
-    decade = jnp.clip(jnp.floor(-jnp.log10(jnp.maximum(found, 1e-30))), 0, _DECADES - 1).astype(jnp.int32)
+    known = jnp.where(jnp.isfinite(worst), worst, 1.0)
+    decade = jnp.clip(jnp.floor(-jnp.log10(jnp.maximum(known, 1e-30))), 0, _DECADES - 1).astype(jnp.int32)
     messages = [_message(name, tolerance, 10.0**-d) for d in range(_DECADES)]
     return eqx.branched_error_if(value, bad, decade, messages)
 

@@ -23,12 +23,12 @@ class Sign(AbstractActivation):
         return jnp.sign(x)
 
     def dual(self, pair: GaussianPair) -> Dual:
-        found = _arc(pair)
-        moment = (2 / math.pi) * found.arcsin
+        angle = _arc(pair)
+        moment = (2 / math.pi) * angle.arcsin
         slope = jnp.zeros_like(moment)
         if pair.minus is None:
             return Dual(moment, slope)
-        minus, plus = _apart(pair, found)
+        minus, plus = _apart(pair, angle)
         return Dual(moment, slope, minus, None if pair.plus is None else plus)
 
     def moments(self, var: Array) -> Moments:
@@ -49,11 +49,11 @@ class Step(AbstractActivation):
         return (1 + jnp.sign(x)) / 2
 
     def dual(self, pair: GaussianPair) -> Dual:
-        found = _arc(pair)
+        angle = _arc(pair)
         # pi/2 + arcsin: the angle itself where the two are nearly opposite
-        open_angle = jnp.where(pair.sign < 0, found.fold, math.pi - found.fold)
+        open_angle = jnp.where(pair.sign < 0, angle.fold, math.pi - angle.fold)
         moment, slope = open_angle / (2 * math.pi), jnp.zeros_like(open_angle)
-        return Dual(moment, slope, None if pair.minus is None else _apart(pair, found)[0] / 4)
+        return Dual(moment, slope, None if pair.minus is None else _apart(pair, angle)[0] / 4)
 
     def moments(self, var: Array) -> Moments:
         return Moments(jnp.full_like(var, 0.5), (1 + _alive(var)) / 4, jnp.zeros_like(var))
@@ -69,9 +69,9 @@ def _alive(var: Array) -> Array:
     return jnp.where(var > 0, jnp.ones_like(var), 0)
 
 
-def _apart(pair: GaussianPair, found: Arc) -> tuple[Array, Array]:
+def _apart(pair: GaussianPair, angle: Arc) -> tuple[Array, Array]:
     """`E[(sign u -+ sign v)^2]`: proportional to the angle where it is small."""
-    near = (4 / math.pi) * found.fold
+    near = (4 / math.pi) * angle.fold
     far = 4 - near
     either = _alive(pair.var1) + _alive(pair.var2)  # where one of the two is 0
     nowhere, opposite = pair.scale == 0, pair.sign < 0

@@ -41,7 +41,10 @@ class Tail(NamedTuple):
 
     def where(self, keep: Array) -> "Tail":
         """Zero where the tail is not to be trusted."""
-        zero = lambda a: jnp.where(keep, a, 0)
+
+        def zero(a):
+            return jnp.where(keep, a, 0)
+
         return Tail(zero(self.coefficients), zero(self.jump))
 
     def times(self, other: "Tail", start: int, correlation: Array, complement: Array) -> tuple[Array, Array]:
@@ -77,7 +80,10 @@ def kink_at_zero(fn: Function, start: int, std: Array) -> Tail:
     """The terms from `start` on of a function that is smooth but for zero."""
     k, weights, _ = _nodes(start)
     jumps = _jumps(fn, std.dtype)
-    shaped = lambda a: jnp.asarray(a.reshape(-1, *(1,) * std.ndim), std.dtype)
+
+    def shaped(a):
+        return jnp.asarray(a.reshape(-1, *(1,) * std.ndim), std.dtype)
+
     sums = []
     for first, nodes in ((1, k[:_NODES]), (2, k[_NODES:])):
         factor, total = np.ones(_NODES), jnp.zeros((_NODES, *std.shape), std.dtype)

@@ -79,7 +79,10 @@ class Compiled(AbstractHostKernelFunction):
         second = first if x1.x is x2.x else rows(parts.trunk, b, lanes, full=full)
         swapped = len(a) > len(b)
         both = cross(parts.trunk, second, first).swapaxes(1, 2) if swapped else cross(parts.trunk, first, second)
-        own = lambda values: Covariance(_array(values, a.dtype), None, same=True) if full else None
+
+        def own(values):
+            return Covariance(_array(values, a.dtype), None, same=True) if full else None
+
         k = self._kernel(parts, _pair(both, a.dtype), own(first.own[0][:, None]), own(second.own[0][None, :]))
         return _finished(parts.tail, k, wanted)
 

@@ -59,41 +59,41 @@ def offsets(trunk: Trunk, axis: int) -> list[list[list[int]]]:
     last = len(trunk.segments) - 1
     first = 0 if trunk.wraps(last, axis) else 1 - size
     after = list(range(first, size)) if trunk.all_pairs else [0]
-    found = []
+    segments = []
     for segment in range(last, -1, -1):
         levels = [sorted(set(after), key=lambda d: (d != 0, d))]  # statistics come from the plane without offset
         for step in trunk.segments[segment][::-1]:
             slide = step.slides[axis]  # both sites move by the stride, and so does their offset
             moved = [d * slide.stride for d in levels[-1]]
             levels.append([d % slide.size for d in moved] if trunk.wraps(segment, axis) else moved)
-        found.append(levels[::-1])
+        segments.append(levels[::-1])
         if segment:
             after = _below(trunk.poolings[segment - 1], axis, _both_signs(trunk, segment, axis, levels[-1]))
             below = trunk.poolings[segment - 1].slides[axis].size
             after = [d % below for d in after] if trunk.wraps(segment - 1, axis) else after
-    return found[::-1]
+    return segments[::-1]
 
 
-def _both_signs(trunk: Trunk, segment: int, axis: int, found: list[int]) -> list[int]:
+def _both_signs(trunk: Trunk, segment: int, axis: int, differences: list[int]) -> list[int]:
     """Offsets before a segment as plain differences of sites; those that are padding alone are left out."""
     size = trunk.segments[segment][0].slides[axis].size
     if trunk.wraps(segment, axis):
-        found = [d for residue in found for d in (residue, residue - size)]
-    return [d for d in found if abs(d) < size]
+        differences = [d for residue in differences for d in (residue, residue - size)]
+    return [d for d in differences if abs(d) < size]
 
 
 def _below(pooling: Pooling, axis: int, above: list[int]) -> list[int]:
     """Offsets between the sites of two windows whose own offset is in `above`."""
-    found = pooling.slides[axis]
-    around = (-found.size, 0, found.size) if found.circular else (0,)
-    inside = range(1 - found.window, found.window)
-    near = (d * found.stride + e + turn for d in above for e in inside for turn in around)
-    return [d for d in near if abs(d) < found.size]
+    slide = pooling.slides[axis]
+    around = (-slide.size, 0, slide.size) if slide.circular else (0,)
+    inside = range(1 - slide.window, slide.window)
+    near = (d * slide.stride + e + turn for d in above for e in inside for turn in around)
+    return [d for d in near if abs(d) < slide.size]
 
 
 def boxes(trunk: Trunk, axis: int) -> list[list[list[tuple[int, ...]]]]:
     """`Plan.boxes` of one axis, for each segment and level."""
-    found = []
+    segments = []
     for segment, levels in enumerate(offsets(trunk, axis)):
         wraps, steps = trunk.wraps(segment, axis), trunk.segments[segment]
         out = steps[-1].slides[axis].out
@@ -105,8 +105,8 @@ def boxes(trunk: Trunk, axis: int) -> list[list[list[tuple[int, ...]]]]:
             inside = [_extent(d, slide.size, wraps) for d in before]
             kept_sites = [_common(*both) for both in zip(reads, inside, strict=True)]
             here.append([(*a, *b, d) for a, b, d in zip(reads, kept_sites, before, strict=True)])
-        found.append(here[::-1])
-    return found
+        segments.append(here[::-1])
+    return segments
 
 
 def _extent(offset: int, size: int, wraps: bool) -> tuple[int, int]:
@@ -128,14 +128,14 @@ def _common(places: tuple[int, int], sites: tuple[int, int]) -> tuple[int, int]:
 @functools.lru_cache(maxsize=64)
 def plan_for(trunk: Trunk, dtype: str) -> Plan:
     """The trunk as arrays."""
-    found = [offsets(trunk, axis) for axis in range(2)]
+    by_axis = [offsets(trunk, axis) for axis in range(2)]
     arccos = tuple(np.dtype(dtype).type(c) for c in arccos_coefficients(dtype))
     return Plan(
         np.array(_geometry(trunk), np.int64),
         np.array([(*step.affine, *step.slopes) for step in trunk.steps], dtype),
         np.cumsum([0, *(len(segment) for segment in trunk.segments)]),
         np.cumsum([0, *(math.prod(step.sites) for step in trunk.steps)]),
-        np.array([[len(levels[-1]) for levels in both] for both in zip(*found, strict=True)]),
+        np.array([[len(levels[-1]) for levels in both] for both in zip(*by_axis, strict=True)]),
         _padded([boxes(trunk, axis) for axis in range(2)]),
         *_pool_tables(trunk, dtype),
         (arccos[0::2], arccos[1::2]),
@@ -145,13 +145,13 @@ def plan_for(trunk: Trunk, dtype: str) -> Plan:
 
 def _geometry(trunk: Trunk) -> list[list[tuple[int, ...]]]:
     """`Plan.geometry`: in the order of the names of its columns."""
-    found = []
+    columns = []
     for i, segment in enumerate(trunk.segments):
         around = trunk.wraps(i, 0), trunk.wraps(i, 1)
         for step in segment:
             both = zip(step.slides, around, strict=True)
-            found.append([(s.size, s.out, s.window, s.stride, s.dilation, s.low, int(w)) for s, w in both])
-    return found
+            columns.append([(s.size, s.out, s.window, s.stride, s.dilation, s.low, int(w)) for s, w in both])
+    return columns
 
 
 def _pool_tables(trunk: Trunk, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -194,7 +194,10 @@ def buffers(trunk: Trunk, channels: int, dtype: np.dtype, lanes: int) -> Work:
     frames = [tuple((s.out - 1) * s.stride + s.reach for s in step.slides) for step in trunk.steps]
     grids = [*frames, *(step.sites for step in trunk.steps)]
     plane, width = max(math.prod(grid) for grid in grids), max(grid[1] for grid in grids)
-    place = lambda i, axis: len(kept(trunk, i, axis)) * trunk.poolings[i].slides[axis].out
+
+    def place(i, axis):
+        return len(kept(trunk, i, axis)) * trunk.poolings[i].slides[axis].out
+
     stores = [place(i, 0) * place(i, 1) for i in range(len(trunk.poolings))]
     return Work(
         planes=np.zeros(4 * plane * lanes, dtype),

@@ -41,7 +41,10 @@ def rows(trunk: Trunk, x: np.ndarray, lanes: int, *, full: bool) -> Rows:
     filled[:n] = x.reshape(filled[:n].shape)
     laid = filled.reshape(blocks, lanes, *filled.shape[1:]).transpose(0, 3, 2, 1).reshape(-1)
     stats, sums = np.zeros(blocks * 2 * plan.begins[-1] * lanes, x.dtype), np.zeros((blocks, 1, 2, lanes))
-    own = lambda units, work: run(plan, units, laid, stats, laid, stats, channels, True, full, sums, work, lanes)
+
+    def own(units, work):
+        return run(plan, units, laid, stats, laid, stats, channels, True, full, sums, work, lanes)
+
     units = np.array([(block, block, block + 1) for block in range(blocks)], np.int64).reshape(-1, 3)
     _in_threads(own, units, lambda: buffers(trunk, channels, x.dtype, lanes))
     return Rows(channels, lanes, laid, stats, sums.transpose(2, 0, 1, 3).reshape(2, -1)[:, :n] * trunk.factor)
@@ -55,7 +58,10 @@ def cross(trunk: Trunk, first: Rows, second: Rows) -> np.ndarray:
     blocks = -(-n2 // lanes)
     sums = np.zeros((n1, blocks, 2, lanes))
     sides = first.x, first.stats, second.x, second.stats
-    pairs = lambda units, work: run(plan, units, *sides, channels, False, True, sums, work, lanes)
+
+    def pairs(units, work):
+        return run(plan, units, *sides, channels, False, True, sums, work, lanes)
+
     units = _units(n1, blocks, lanes, symmetric=symmetric)
     _in_threads(pairs, units, lambda: buffers(trunk, channels, dtype, lanes))
     both = sums.transpose(2, 0, 1, 3).reshape(2, n1, -1)[..., :n2] * trunk.factor
@@ -75,11 +81,11 @@ def _units(examples: int, blocks: int, lanes: int, *, symmetric: bool) -> np.nda
     """Pieces of work `(example, first block, last block + 1)`; up to the diagonal where `symmetric`."""
     parts = min(blocks, -(-_CHUNKS * threads() // max(1, examples)))
     edges = [blocks * part // parts for part in range(parts + 1)]
-    found = []
+    units = []
     for example in range(examples):
         stop = example // lanes + 1 if symmetric else blocks
-        found.extend((example, a, min(b, stop)) for a, b in itertools.pairwise(edges) if a < stop)
-    return np.array(found, np.int64).reshape(-1, 3)
+        units.extend((example, a, min(b, stop)) for a, b in itertools.pairwise(edges) if a < stop)
+    return np.array(units, np.int64).reshape(-1, 3)
 
 
 def _in_threads(run: Callable[[np.ndarray, Work], None], units: np.ndarray, make: Callable[[], Work]) -> None:

@@ -129,8 +129,13 @@ class Infinite(AbstractKernelFunction):
 
     def _kernel(self, cross: Covariance, own1, own2, first, second) -> Kernel:
         (x1, place1), (x2, place2) = first, second
-        mean = lambda inputs, place: place(jnp.moveaxis(jnp.mean(_zero_absent(inputs), -1), 0, -1))
-        mask = lambda inputs, place: None if inputs.mask is None else place(jnp.moveaxis(inputs.mask, 0, -1))
+
+        def mean(inputs, place):
+            return place(jnp.moveaxis(jnp.mean(_zero_absent(inputs), -1), 0, -1))
+
+        def mask(inputs, place):
+            return None if inputs.mask is None else place(jnp.moveaxis(inputs.mask, 0, -1))
+
         masks = [mask(x1, place1), mask(x2, place2)]
         if any(m is not None for m in masks):  # a batch without a mask meets one with
             masks = [_all_there(x, p) if m is None else m for m, (x, p) in zip(masks, (first, second), strict=True)]
@@ -154,7 +159,10 @@ class Infinite(AbstractKernelFunction):
         cross = k.cross.restrict(self.pairs, k.rank)
         assert cross.ntk is not None
         lead = cross.nngp.ndim - (1 if cross.same else 2)
-        front = lambda a: jnp.moveaxis(a, tuple(range(lead)), tuple(range(-lead, 0))) if lead else a
+
+        def front(a):
+            return jnp.moveaxis(a, tuple(range(lead)), tuple(range(-lead, 0))) if lead else a
+
         return Block(front(cross.nngp), front(cross.ntk))
 
 
@@ -217,11 +225,17 @@ def _cross_without_sites(x1: Array, x2: Array) -> Covariance:
     near1, near2 = high1 + cov, high2 + cov  # exact for nearly antipodal ones
     minus, plus = away1 + away2, near1 + near2
     if _widened(cov).dtype != cov.dtype:
-        lost = lambda own, high: (own - _widened(high)).astype(cov.dtype)
+
+        def lost(own, high):
+            return (own - _widened(high)).astype(cov.dtype)
+
         low = lost(own1[:, None], high1) + lost(own2[None, :], high2)
         parallel = jnp.minimum(minus, plus) < _NEARLY_PARALLEL * (high1 + high2)
         parallel = parallel & ~jnp.eye(len(x1), dtype=bool) if x1 is x2 else parallel  # the engine knows the diagonal
-        exact = lambda: (_product(_widened(x1), _widened(x2)) - _widened(cov)).astype(cov.dtype)
+
+        def exact():
+            return (_product(_widened(x1), _widened(x2)) - _widened(cov)).astype(cov.dtype)
+
         rest = 2 * lax.cond(jnp.any(parallel), exact, lambda: jnp.zeros_like(cov))
         minus, plus = minus + (low - rest), plus + (low + rest)
     elif cov.dtype == np.float64:  # rounding would part equal examples by its square root

@@ -59,8 +59,8 @@ class Pooling:
 
     def matrix(self, axis: int) -> np.ndarray:
         """`(windows, sites)`: the weight of each site in each window along one axis."""
-        found = self.slides[axis]
-        return np.asarray(self.layer.pool.pooled(jnp.eye(found.size), (found,)))
+        slide = self.slides[axis]
+        return np.asarray(self.layer.pool.pooled(jnp.eye(slide.size), (slide,)))
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,10 @@ def _leaves(slide: Slide) -> bool:
 
 def _one_topology(trunk: Trunk, segment: int, axis: int) -> bool:
     """On a circle every step must keep the circle; elsewhere none may have one."""
-    found = [step.slides[axis] for step in trunk.segments[segment]]
+    slides = [step.slides[axis] for step in trunk.segments[segment]]
     if not trunk.wraps(segment, axis):
         return True
-    return all(s.out * s.stride == s.size and (s.circular or not _leaves(s)) and s.low >= 0 for s in found)
+    return all(s.out * s.stride == s.size and (s.circular or not _leaves(s)) and s.low >= 0 for s in slides)
 
 
 class _Builder:
@@ -193,8 +193,8 @@ def _squared_parts(negative: float, positive: float) -> tuple[float, float]:
     return ((positive + negative) / 2) ** 2, ((positive - negative) / 2) ** 2
 
 
-def _grid(found: tuple[Slide, ...]) -> Slides:
-    return (Slide(1, 1, 1, 1, 0, 0), found[0]) if len(found) == 1 else (found[0], found[1])
+def _grid(slides: tuple[Slide, ...]) -> Slides:
+    return (Slide(1, 1, 1, 1, 0, 0), slides[0]) if len(slides) == 1 else (slides[0], slides[1])
 
 
 def _still(sites: tuple[int, ...]) -> Slides:

@@ -168,16 +168,19 @@ class SelfAttention(AbstractLayer):
 
     def weights(self) -> dict[str, RandomAffine]:
         """The random maps of which the layer consists, as they are called in its parameters."""
-        plain = lambda w_std: RandomAffine(w_std, None, self.frozen)
+
+        def plain(w_std):
+            return RandomAffine(w_std, None, self.frozen)
+
         shared = (self.w_query_std * self.w_key_std) ** 0.5  # queries equal keys: each has its part of their product
         linear = self.scaling is Scaling.LINEAR
-        found = {
+        maps = {
             "query": plain(shared if linear else self.w_query_std),
             "key": plain(shared if linear else self.w_key_std),
             "value": plain(self.w_value_std),
             "out": RandomAffine(self.w_out_std, self.b_std, self.frozen),
         }
-        return found if self.position is None else found | {"position": plain(self.position.w_std)}
+        return maps if self.position is None else maps | {"position": plain(self.position.w_std)}
 
     def sample(self, key: Array, signal: Signal) -> AttentionParams:
         channels, out = known_channels(self, signal), known_channels(self, self.describe(signal))
@@ -187,7 +190,10 @@ class SelfAttention(AbstractLayer):
         seen = channels + beside
         valued = seen if self.position is not None and self.position.values else channels
         last = fans_of(signal, heads * values, out)
-        inner = lambda n_in, n_out: replace(last, fan_in=n_in, fan_out=n_out, feeds_hidden=True)
+
+        def inner(n_in, n_out):
+            return replace(last, fan_in=n_in, fan_out=n_out, feeds_hidden=True)
+
         drawn = {
             "query": ((heads, seen, keys), inner(seen, heads * keys)),
             "key": ((heads, seen, keys), inner(seen, heads * keys)),
@@ -196,9 +202,9 @@ class SelfAttention(AbstractLayer):
             "position": ((math.prod(signal.sites), beside or channels), replace(inner(1, seen), reads_hidden=False)),
         }
         keyed = dict(zip(drawn, jr.split(key, len(drawn)), strict=True))
-        found = {n: affine.draw(keyed[n], drawn[n][0], (out,), drawn[n][1]) for n, affine in self.weights().items()}
-        query = found["key"] if self.scaling is Scaling.LINEAR else found["query"]
-        return AttentionParams(query, found["key"], found["value"], found["out"], found.get("position"))
+        params = {n: affine.draw(keyed[n], drawn[n][0], (out,), drawn[n][1]) for n, affine in self.weights().items()}
+        query = params["key"] if self.scaling is Scaling.LINEAR else params["query"]
+        return AttentionParams(query, params["key"], params["value"], params["out"], params.get("position"))
 
     def forward(self, params: AttentionParams, example: Example) -> Example:
         params = lax.stop_gradient(params) if self.frozen else params
@@ -208,7 +214,10 @@ class SelfAttention(AbstractLayer):
         seen = self._with_positions(params, x, sites, mask)
         plain = self.position is None or not self.position.values
         query = params.key if self.scaling is Scaling.LINEAR else params.query
-        per_head = lambda n, a, p: affines[n].scaled(p, jnp.einsum("pc,hcd->hpd", a, p.weight))
+
+        def per_head(n, a, p):
+            return affines[n].scaled(p, jnp.einsum("pc,hcd->hpd", a, p.weight))
+
         queries, keys = per_head("query", seen, query), per_head("key", seen, params.key)
         values = per_head("value", x if plain else seen, params.value)
         power = 1.0 if self.scaling is Scaling.LINEAR else 0.5
@@ -234,7 +243,10 @@ class SelfAttention(AbstractLayer):
 
         def rule(c: Covariance, i: int, j: int) -> Covariance:
             value, tangent = self._valued(k, c, i, j)
-            average = lambda a: jnp.einsum("pq...,qr...,sr...->ps...", weights[i], a, weights[j])
+
+            def average(a):
+                return jnp.einsum("pq...,qr...,sr...->ps...", weights[i], a, weights[j])
+
             gain = self._gain(value)
             nngp = gain * average(value)
             ntk = None if tangent is None else gain * average(tangent) + self._trained(2 * nngp)
@@ -325,10 +337,15 @@ class SelfAttention(AbstractLayer):
 def _flattened(k: Kernel) -> Kernel:
     """All site axes as one; `sites` keeps their shape for the positions."""
     size = math.prod(k.sites)
-    pairs = lambda a, _: a.reshape(size, size, *a.shape[2 * k.rank :])
+
+    def pairs(a, _):
+        return a.reshape(size, size, *a.shape[2 * k.rank :])
+
     return k.each(lambda c: c.map(pairs)).masks(lambda m: m.reshape(size, *m.shape[k.rank :]))
 
 
 def _unflattened(flat: Kernel, k: Kernel) -> Kernel:
-    pairs = lambda a, _: a.reshape(*k.sites, *k.sites, *a.shape[2:])
+    def pairs(a, _):
+        return a.reshape(*k.sites, *k.sites, *a.shape[2:])
+
     return replace(flat.each(lambda c: c.map(pairs)), mask1=k.mask1, mask2=k.mask2)

@@ -181,18 +181,26 @@ def add_kernels(a: Kernel, b: Kernel) -> Kernel:
 
     def add(ca: Covariance, cb: Covariance, i: int, j: int) -> Covariance:
         (ai, bi), (aj, bj) = means[i], means[j]
-        both = lambda p, q: None if p is None or q is None else p + q
+
+        def both(p, q):
+            return None if p is None or q is None else p + q
+
         ntk, nngp = both(ca.ntk, cb.ntk), ca.nngp + cb.nngp
         minus, plus = _added_distances(a, ca, b, cb)
         if ai is not None and aj is not None and bi is not None and bj is not None:
-            times = lambda m1, m2: outer(m1, m2, a.rank, ca.pairs, jnp.multiply)
+
+            def times(m1, m2):
+                return outer(m1, m2, a.rank, ca.pairs, jnp.multiply)
+
             nngp = nngp + times(ai, bj) + times(bi, aj)
             minus = None if minus is None else minus + 2 * (ai - aj) * (bi - bj)
             plus = None if plus is None else plus + 2 * (ai + aj) * (bi + bj)
             minus, plus = (minus, plus) if plus is not None else (None, None)  # the sign is not known any more
         return replace(ca, nngp=nngp, ntk=ntk, minus=minus, plus=plus)
 
-    own = lambda p, q, i: None if p is None or q is None else add(p, q, i, i)
+    def own(p, q, i):
+        return None if p is None or q is None else add(p, q, i, i)
+
     return replace(
         a,
         cross=add(a.cross, b.cross, 1, 2),
@@ -252,8 +260,12 @@ def _multiply(a: Kernel, b: Kernel) -> Kernel:
         ntk = None if ca.ntk is None or cb.ntk is None else ca.ntk * cb.nngp + ca.nngp * cb.ntk
         return replace(ca, nngp=ca.nngp * cb.nngp, ntk=ntk, minus=None, plus=None)
 
-    own = lambda p, q: None if p is None or q is None else multiply(p, q)
-    mean = lambda p, q: None if p is None or q is None else p * q
+    def own(p, q):
+        return None if p is None or q is None else multiply(p, q)
+
+    def mean(p, q):
+        return None if p is None or q is None else p * q
+
     return replace(
         a,
         cross=multiply(a.cross, b.cross),
@@ -290,7 +302,10 @@ class Repeat(AbstractLayer):
         if self.times == 1:
             return replace(first, path=path)
         again = self.layer.describe(replace(first, path=(*path, 1)))
-        facts = lambda s: (s.shape, s.gaussian)
+
+        def facts(s):
+            return (s.shape, s.gaussian)
+
         if facts(again) != facts(first):
             raise ArchitectureError(
                 f"Repeat needs a layer whose output can be its input, but {name(self.layer)} maps {signal.shape} to "
@@ -332,7 +347,10 @@ class Repeat(AbstractLayer):
         if self.times == 1:
             return step(self.layer, k, wanted)
         inside = demand_inside(self.layer, self.times, wanted)
-        again = lambda k: step(self.layer, k, inside).restrict(inside)
+
+        def again(k):
+            return step(self.layer, k, inside).restrict(inside)
+
         k = again(again(k)) if self.times > 2 else again(k)  # by now shapes, laws and what is tracked have settled
         rest = self.times - (3 if self.times > 2 else 2)
         if rest:

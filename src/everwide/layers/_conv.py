@@ -28,12 +28,12 @@ from ._affine import Affine, RandomAffine, fans_of, known_channels
 from ._base import AbstractLayer, needs_sites
 
 
-def window_mean(rank: int, found: Sequence[Slide]) -> Callable[[Array, Pairs], Array]:
+def window_mean(rank: int, windows: Sequence[Slide]) -> Callable[[Array, Pairs], Array]:
     """Average second moments over the taps of a filter: both sites of a pair move together."""
-    taps = math.prod(s.window for s in found)
+    taps = math.prod(s.window for s in windows)
 
     def mean(cov: Array, pairs: Pairs) -> Array:
-        for axis, slide in enumerate(found):
+        for axis, slide in enumerate(windows):
             axes = (axis, rank + axis) if pairs is Pairs.ALL_SITES else (axis,)
             cov = window_sum(cov, axes, slide)
         return cov / taps
@@ -41,35 +41,35 @@ def window_mean(rank: int, found: Sequence[Slide]) -> Callable[[Array, Pairs], A
     return mean
 
 
-def convolved(k: Kernel, affine: RandomAffine, found: Sequence[Slide], width: int | None) -> Kernel:
+def convolved(k: Kernel, affine: RandomAffine, windows: Sequence[Slide], width: int | None) -> Kernel:
     """The limit of a random convolution with the given geometry."""
-    fan_in = None if k.channels is None else k.channels * math.prod(s.window for s in found)
-    k = affine.propagate(k, window_mean(k.rank, found), fan_in)
-    k = replace(k.masks(lambda m: centre_of_window(m, found)), sites=tuple(s.out for s in found))
+    fan_in = None if k.channels is None else k.channels * math.prod(s.window for s in windows)
+    k = affine.propagate(k, window_mean(k.rank, windows), fan_in)
+    k = replace(k.masks(lambda m: centre_of_window(m, windows)), sites=tuple(s.out for s in windows))
     return k.with_channels(width).masked()
 
 
-def correlate(x: Array, weight: Array, found: Sequence[Slide]) -> Array:
+def correlate(x: Array, weight: Array, windows: Sequence[Slide]) -> Array:
     """`(*sites, in)` with a filter `(*window, in, out)`; all padding is explicit, so that both widths agree."""
-    circular = any(s.circular for s in found)
-    for axis, slide in enumerate(found):
+    circular = any(s.circular for s in windows)
+    for axis, slide in enumerate(windows):
         x = padded(x, (axis,), slide) if circular else x
-    letters = "XYZ"[: len(found)]
+    letters = "XYZ"[: len(windows)]
     out = lax.conv_general_dilated(
         x[None],
         weight,
-        window_strides=[s.stride for s in found],
-        padding=[(0, 0) if circular else (s.low, s.high) for s in found],
-        lhs_dilation=[1 if circular else s.spread for s in found],
-        rhs_dilation=[s.dilation for s in found],
+        window_strides=[s.stride for s in windows],
+        padding=[(0, 0) if circular else (s.low, s.high) for s in windows],
+        lhs_dilation=[1 if circular else s.spread for s in windows],
+        rhs_dilation=[s.dilation for s in windows],
         dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
     )
     return out[0]
 
 
-def after_window(example: Example, x: Array, found: Sequence[Slide]) -> Example:
+def after_window(example: Example, x: Array, windows: Sequence[Slide]) -> Example:
     """The example at the positions of a window."""
-    mask = None if example.mask is None else centre_of_window(example.mask, found)
+    mask = None if example.mask is None else centre_of_window(example.mask, windows)
     return replace(example, mask=mask).with_values(x)
 
 
@@ -241,15 +241,20 @@ class ConvLocal(AbstractConv):
 
     def forward(self, params: Affine, example: Example) -> Example:
         params = self.affine.held(params)
-        found = self.geometry(example.x.shape[:-1])
-        patches = correlate(example.x, _patch_filter(self.window, example.x), found)
+        windows = self.geometry(example.x.shape[:-1])
+        patches = correlate(example.x, _patch_filter(self.window, example.x), windows)
         product = jnp.einsum("...f,f...o->...o", patches, params.weight)
-        return after_window(example, self.affine.scaled(params, product), found)
+        return after_window(example, self.affine.scaled(params, product), windows)
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         k = convolved(k, self.affine, self.geometry(k.sites), self.width)
-        spread = lambda c, pairs: c.map(lambda a, _: on_diagonal(a, k.rank)) if pairs is Pairs.ALL_SITES else c
-        own = lambda c: None if c is None else replace(spread(c, wanted.own), pairs=wanted.own)
+
+        def spread(c, pairs):
+            return c.map(lambda a, _: on_diagonal(a, k.rank)) if pairs is Pairs.ALL_SITES else c
+
+        def own(c):
+            return None if c is None else replace(spread(c, wanted.own), pairs=wanted.own)
+
         cross = max(wanted.cross, wanted.own) if k.cross.same else wanted.cross
         cross_cov = replace(spread(k.cross, cross), pairs=cross)
         return replace(k, cross=cross_cov, own1=own(k.own1), own2=own(k.own2))

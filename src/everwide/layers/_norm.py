@@ -38,7 +38,9 @@ class AbstractNorm(AbstractFixed):
         return wanted.with_variances()
 
     def forward(self, params: Params, example: Example) -> Example:
-        average = lambda a: self._average(jnp.mean(a, -1), example.mask, a.ndim - 1)[..., None]
+        def average(a):
+            return self._average(jnp.mean(a, -1), example.mask, a.ndim - 1)[..., None]
+
         x = example.x
         x = example.with_values(x - average(x)).x if self.centre else x
         return example.with_values(x / jnp.sqrt(average(x * x) + like(self.eps, x)))
@@ -58,7 +60,10 @@ class AbstractNorm(AbstractFixed):
             # E[(u/a -+ v/b)^2] = (E[(u -+ v)^2] - (|u| - |v|)^2) / ab + (|u|/a - |v|/b)^2
             std1, std2 = jnp.sqrt(var[i]), jnp.sqrt(var[j])
             before, after = (std1 - std2) ** 2, (std1 / size[i] - std2 / size[j]) ** 2
-            moved = lambda apart: None if apart is None else (apart - before) * scale + after
+
+            def moved(apart):
+                return None if apart is None else (apart - before) * scale + after
+
             return replace(scaled, minus=moved(c.minus), plus=moved(c.plus))
 
         means = (None if m is None else m / size[i] for i, m in ((1, k.mean1), (2, k.mean2)))
@@ -73,7 +78,9 @@ class AbstractNorm(AbstractFixed):
         shift = {i: jnp.broadcast_to(self._average(m, mask[i], k.rank), m.shape) for i, m in mean.items()}
 
         def rule(c: Covariance, i: int, j: int) -> Covariance:
-            times = lambda a, b: outer(a, b, k.rank, c.pairs, jnp.multiply)
+            def times(a, b):
+                return outer(a, b, k.rank, c.pairs, jnp.multiply)
+
             nngp = c.nngp - times(shift[i], mean[j]) - times(mean[i], shift[j]) + times(shift[i], shift[j])
             minus, plus = (None, None) if k.rank else c.distances(k.var1 + k.var2)
             minus = None if minus is None else minus - (mean[i] - mean[j]) ** 2

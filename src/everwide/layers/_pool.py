@@ -31,9 +31,9 @@ class Pool(eqx.Module):
         """How the window moves over these sites."""
         return slides(name(layer), sites, self.window, self.strides, (1,) * len(sites), self.padding)
 
-    def pooled(self, a: Array, found: Sequence[Slide], first: int = 0) -> Array:
+    def pooled(self, a: Array, windows: Sequence[Slide], first: int = 0) -> Array:
         """Pool the axes of `a` that start at `first`."""
-        for axis, slide in enumerate(found, start=first):
+        for axis, slide in enumerate(windows, start=first):
             a = window_sum(a, (axis,), slide)
             if self.mean:
                 shape = [1] * a.ndim
@@ -61,15 +61,18 @@ class AbstractPool(AbstractFixed):
         return wanted.all_sites()
 
     def forward(self, params: Params, example: Example) -> Example:
-        found = self.pool.geometry(self, example.x.shape[:-1])
-        return after_window(example, self.pool.pooled(example.x, found), found)
+        windows = self.pool.geometry(self, example.x.shape[:-1])
+        return after_window(example, self.pool.pooled(example.x, windows), windows)
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
-        found, rank = self.pool.geometry(self, k.sites), k.rank
-        both = lambda a, _: self.pool.pooled(self.pool.pooled(a, found), found, first=rank)
-        k = k.each(lambda c: c.map(both)).means(lambda m: self.pool.pooled(m, found))
-        k = k.masks(lambda m: centre_of_window(m, found))
-        return replace(k, sites=tuple(s.out for s in found)).masked()
+        windows, rank = self.pool.geometry(self, k.sites), k.rank
+
+        def both(a, _):
+            return self.pool.pooled(self.pool.pooled(a, windows), windows, first=rank)
+
+        k = k.each(lambda c: c.map(both)).means(lambda m: self.pool.pooled(m, windows))
+        k = k.masks(lambda m: centre_of_window(m, windows))
+        return replace(k, sites=tuple(s.out for s in windows)).masked()
 
 
 class AvgPool(AbstractPool):
@@ -199,7 +202,10 @@ class Flatten(AbstractFixed):
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         axes = tuple(range(k.rank))
-        average = lambda a: jnp.mean(a, axes) if axes else a
+
+        def average(a):
+            return jnp.mean(a, axes) if axes else a
+
         k = k.each(lambda c: c.map(lambda a, _: average(a))) if axes else k
         channels = None if k.channels is None else k.channels * math.prod(k.sites)
         return replace(k.means(average), mask1=None, mask2=None, sites=(), channels=channels)

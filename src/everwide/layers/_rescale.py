@@ -70,7 +70,10 @@ class Dropout(AbstractFixed):
 
         def rule(c: Covariance, i: int, j: int) -> Covariance:
             if not c.same:
-                keep = lambda a: None if a is None or noise is None else a + noise
+
+                def keep(a):
+                    return None if a is None or noise is None else a + noise
+
                 return replace(c, minus=keep(c.minus), plus=keep(c.plus))
             return c.map(lambda a, pairs: a + grown * _same_site_only(a, pairs, k.rank))
 

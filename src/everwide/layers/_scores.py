@@ -35,7 +35,10 @@ class Scores(NamedTuple):
 
     def identity(self) -> tuple[Array, Array | None]:
         """`E[sum_{q q'} s[p, q] s'[p', q'] v[q] v'[q']]`, and its tangent kernel before the value weights' own part."""
-        reach = lambda a: self.score2 * _over_keys(a, self.allowed1, self.allowed2)
+
+        def reach(a):
+            return self.score2 * _over_keys(a, self.allowed1, self.allowed2)
+
         total = reach(self.seen * self.value)
         if self.tangent is None or self.seen_tangent is None:
             return self.seen * total, None
@@ -67,13 +70,19 @@ def nonlinear_scores(s: Scores, var1: Array, var2: Array, *, even: bool) -> tupl
 
     def add(total: tuple[Array, Array], at: Array) -> tuple[tuple[Array, Array], None]:
         q, r = at // size, at % size
-        pick = lambda a: a[q, r]
+
+        def pick(a):
+            return a[q, r]
+
         pair = GaussianPair(
             s.score2 * (var1 * var1[q])[:, None], s.score2 * s.seen * pick(s.seen), s.score2 * (var2 * var2[r])[None, :]
         )
         dual = two_slope(pair, *slopes)
         seen = allowed1[:, q][:, None] & allowed2[:, r][None, :]
-        keep = lambda a: jnp.where(seen, a, 0)
+
+        def keep(a):
+            return jnp.where(seen, a, 0)
+
         nngp = total[0] + keep(dual.moment * pick(s.value))
         if s.tangent is None or s.seen_tangent is None:
             return (nngp, total[1]), None

@@ -52,7 +52,10 @@ class Index(AbstractFixed):
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         left = (*self.items, *(slice(None),) * (k.rank - len(self.items)))
-        pick = lambda a, pairs: a[(*left, *left)] if pairs is Pairs.ALL_SITES else a[left]
+
+        def pick(a, pairs):
+            return a[(*left, *left)] if pairs is Pairs.ALL_SITES else a[left]
+
         k = k.each(lambda c: c.map(pick)).means(lambda m: m[left]).masks(lambda m: m[left])
         return replace(k, sites=np.empty(k.sites, bool)[left].shape)
 

@@ -101,7 +101,10 @@ def _affine_rates(affine: RandomAffine, params: Affine, rule: Rule) -> Affine:
     moved = 0.0 if affine.frozen else 1.0
     weight = moved * _weight_rate(fans, rule) * _drawn_size(affine.w_std * fans.size, fans, rule)
     bias = moved * _bias_rate(fans, rule) * _drawn_size(affine.b_std, fans, rule) if affine.b_std is not None else None
-    filled = lambda old, new: jax.tree.map(lambda _: new, old)
+
+    def filled(old, new):
+        return jax.tree.map(lambda _: new, old)
+
     leaves = (filled(params.weight, weight), filled(params.bias, bias))
     return eqx.tree_at(lambda p: (p.weight, p.bias), params, leaves, is_leaf=lambda leaf: leaf is None)
 

@@ -29,7 +29,9 @@ def scale_by_parametrization(net: AbstractLayer, rule: Rule | str = Rule.SGD) ->
         return optax.EmptyState()
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        scaled = lambda update, rate: update * jnp.asarray(rate, update.dtype)
+        def scaled(update, rate):
+            return update * jnp.asarray(rate, update.dtype)
+
         return jax.tree.map(scaled, updates, learning_rates(net, updates, chosen)), state
 
     return optax.GradientTransformation(init, update)

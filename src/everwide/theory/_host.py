@@ -64,15 +64,15 @@ def host_function(activation: Any) -> HostFunction:
             f"Expected an activation such as everwide.Relu(), or a function of one number, got {activation!r}. "
             "Activations are named by value, not by a string."
         )
-    found = HostFunction(getattr(activation, "__name__", repr(activation)), activation, ())
-    _check(found)
-    return found
+    function = HostFunction(getattr(activation, "__name__", repr(activation)), activation, ())
+    _check(function)
+    return function
 
 
-def _check(found: HostFunction) -> None:
+def _check(function: HostFunction) -> None:
     """Raise unless a plain function is one of single, finite numbers."""
     x = np.linspace(-1.3, 1.7, 7)
-    y, other = found(x), found(np.array([0.4, *x[1:]]))
+    y, other = function(x), function(np.array([0.4, *x[1:]]))
     if not np.all(np.isfinite(y)):
         raise ArchitectureError(
             f"{found.name}: the function is not finite at {x.round(3).tolist()}, where it is {y.round(3).tolist()}. "

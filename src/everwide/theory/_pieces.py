@@ -6,7 +6,6 @@ every width are resolved by the same nodes.
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -139,7 +138,8 @@ def table() -> Table:
     degrees = range(NODES)
     polynomials = np.polynomial.legendre.legvander(x, NODES - 1)
     forward = (np.arange(NODES) + 0.5)[:, None] * (polynomials * w[:, None]).T
-    slope: Callable[[int], np.ndarray] = lambda n: np.polynomial.legendre.legval(
-        x, np.polynomial.legendre.legder(np.eye(NODES)[n])
-    )
+
+    def slope(n: int) -> np.ndarray:
+        return np.polynomial.legendre.legval(x, np.polynomial.legendre.legder(np.eye(NODES)[n]))
+
     return Table(x, w, forward, np.stack([slope(n) for n in degrees], 1) @ forward)

@@ -45,47 +45,47 @@ def critical_init(activation: Activation) -> CriticalPoint:
     """
     function = host_function(activation)
     scale = own_scale(function)
-    found = response(activation) if scale == 1 else Response(rescaled(function, scale))
+    moments = response(activation) if scale == 1 else Response(rescaled(function, scale))
     try:
-        return _point(found, scale)
+        return _point(moments, scale)
     except TooRoughError as fault:
         return CriticalPoint(function.name, Kind.NONE, f"none that could be found. {fault}", None)
 
 
-def _point(found: Response, scale: float) -> CriticalPoint:
+def _point(moments: Response, scale: float) -> CriticalPoint:
     """From `s(scale x)`, whose variances are those of `s` over the squared scale."""
-    place = scale * found.jump(_FAR)
+    place = scale * moments.jump(_FAR)
     if math.isfinite(place):
         reason = f"it jumps at {place:.4g}, so that E[s'^2], and with it chi_perpendicular, is infinite."
-        return CriticalPoint(found.name, Kind.NONE, reason, None)
-    numbers = _scale_invariant(found, scale)
+        return CriticalPoint(moments.name, Kind.NONE, reason, None)
+    numbers = _scale_invariant(moments, scale)
     if numbers is not None:
-        return CriticalPoint(found.name, Kind.SCALE_INVARIANT, "", numbers)
-    at_zero = _at_zero(found, origin(found.function), scale)
+        return CriticalPoint(moments.name, Kind.SCALE_INVARIANT, "", numbers)
+    at_zero = _at_zero(moments, origin(moments.function), scale)
     if isinstance(at_zero, Numbers):
-        return CriticalPoint(found.name, Kind.ZERO, "", at_zero)
-    half_stable = _half_stable(found, scale**2)
+        return CriticalPoint(moments.name, Kind.ZERO, "", at_zero)
+    half_stable = _half_stable(moments, scale**2)
     if isinstance(half_stable, Numbers):
-        return CriticalPoint(found.name, Kind.HALF_STABLE, "", half_stable)
-    return CriticalPoint(found.name, Kind.NONE, f"{at_zero} And {half_stable}", None)
+        return CriticalPoint(moments.name, Kind.HALF_STABLE, "", half_stable)
+    return CriticalPoint(moments.name, Kind.NONE, f"{at_zero} And {half_stable}", None)
 
 
-def _scale_invariant(found: Response, scale: float) -> Numbers | None:
+def _scale_invariant(moments: Response, scale: float) -> Numbers | None:
     """Two slopes: `C_w = 2 / (a+^2 + a-^2)` keeps every variance."""
-    shells = found.shells(_FAR)
+    shells = moments.shells(_FAR)
     z, values = np.concatenate([s.nodes for s in shells]), np.concatenate([s.values for s in shells])
     if min(s.overflow for s in shells) < _FAR:
         return None
-    right, left = found.function(np.array([1.0, -1.0])) * np.array([1.0, -1.0])
+    right, left = moments.function(np.array([1.0, -1.0])) * np.array([1.0, -1.0])
     size = max(abs(right), abs(left))
     if not size or np.any(np.abs(values - np.where(z > 0, right, left) * z) > 1e-11 * size * np.abs(z)):
         return None
     return Numbers(1.0, float(2 * scale**2 / (right**2 + left**2)), 0.0, 0.0, 0.0, math.inf)
 
 
-def _at_zero(found: Response, zero: Origin, scale: float) -> Numbers | str:
+def _at_zero(moments: Response, zero: Origin, scale: float) -> Numbers | str:
     """The point `K* = 0`, or why it is none."""
-    size = max(1e-300, float(np.max(np.abs(found.shells(1.0)[0].values))))
+    size = max(1e-300, float(np.max(np.abs(moments.shells(1.0)[0].values))))
     if not zero.vanishes:
         return f"K* = 0 needs s(0) = 0, but s(0) = {zero.value:.6g}."
     if not 1e-12 * size**2 < zero.first < math.inf:
@@ -101,17 +101,17 @@ def _at_zero(found: Response, zero: Origin, scale: float) -> Numbers | str:
         depth = 1 / abs(a1)
     else:  # linear, up to corrections that are smaller than every power
         looks = np.geomspace(_SMALLEST, 1.0, 41)
-        grows = bool(np.any(weight * found.at(looks).second / looks > 1 + _EQUAL))
+        grows = bool(np.any(weight * moments.at(looks).second / looks > 1 + _EQUAL))
         a1, b1, depth = (-math.inf, -math.inf, 0.0) if grows else (0.0, 0.0, math.inf)
     if a1 < 0:
         return f"K* = 0 is unstable: small variances grow with depth (a1 = {a1:.6g} is negative)."
     return Numbers(0.0, weight * scale**2, 0.0, a1, b1, depth)
 
 
-def _half_stable(found: Response, unit: float) -> Numbers | str:
+def _half_stable(moments: Response, unit: float) -> Numbers | str:
     """The variance at which both susceptibilities agree, or why there is none; `unit` is that of all variances."""
-    looks = np.geomspace(_SMALLEST, found.largest_variance(_LARGEST), _LOOKS)
-    at = found.at(looks)
+    looks = np.geomspace(_SMALLEST, moments.largest_variance(_LARGEST), _LOOKS)
+    at = moments.at(looks)
     known = at.slope * looks > 1e-13 * at.second  # others are rounding
     if not known.any():
         return "both susceptibilities vanish: the function is constant."
@@ -122,8 +122,8 @@ def _half_stable(found: Response, unit: float) -> Numbers | str:
     crossings = [(i, j) for i, j in itertools.pairwise(decided) if ahead[i] * ahead[j] < 0]
     refused = ""
     for i, j in crossings:
-        variance = _agreement(found, float(looks[i]), float(looks[j]))
-        numbers = _tuned(found, variance, unit)
+        variance = _agreement(moments, float(looks[i]), float(looks[j]))
+        numbers = _tuned(moments, variance, unit)
         if numbers.C_b >= 0:
             return numbers
         refused += f" At K = {numbers.K_star:.6g}, where they agree, C_b = {numbers.C_b:.6g} would be negative."
@@ -136,9 +136,9 @@ def _half_stable(found: Response, unit: float) -> Numbers | str:
     )
 
 
-def _agreement(found: Response, low: float, high: float) -> float:
+def _agreement(moments: Response, low: float, high: float) -> float:
     def ahead(log_k: float) -> float:
-        at = found.at_one(math.exp(log_k))
+        at = moments.at_one(math.exp(log_k))
         return at.growth / at.slope - 1
 
     return math.exp(root_between(ahead, math.log(low), math.log(high)))
@@ -146,12 +146,12 @@ def _agreement(found: Response, low: float, high: float) -> float:
 
 def root_between(fn: Callable[[float], float], low: float, high: float) -> float:
     """Where a continuous function that changes its sign is zero."""
-    found: Any = scipy.optimize.brentq(fn, low, high, xtol=1e-15)
-    return float(found)
+    root: Any = scipy.optimize.brentq(fn, low, high, xtol=1e-15)
+    return float(root)
 
 
-def _tuned(found: Response, variance: float, unit: float) -> Numbers:
-    at = found.at_one(variance)
+def _tuned(moments: Response, variance: float, unit: float) -> Numbers:
+    at = moments.at_one(variance)
     weight = 1 / at.slope
     a1, b1 = -weight * at.bend / 2, -weight * at.slope_growth
     bias = variance - weight * at.second

@@ -190,7 +190,10 @@ class _Tuner:
             raise at.refusal(_MADE, _ATTENTION)
         weight, bias = self._variances(at, reads)
         stds = math.sqrt(weight), 1.0, _bias_std(bias, layer.b_std)
-        where = lambda one: (one.w_value_std, one.w_out_std, one.b_std)
+
+        def where(one):
+            return (one.w_value_std, one.w_out_std, one.b_std)
+
         tuned = eqx.tree_at(where, layer, stds, is_leaf=lambda leaf: leaf is None)
         return tuned, _Reading(fresh=False, moved=at.place)
 

@@ -17,15 +17,15 @@ _STEPS = 200
 class VarianceMap:
     """`K' = C_b + C_w E[s^2]` for one activation, and where it leads a signal of variance 1."""
 
-    def __init__(self, found: Response, vanishes: bool, point: CriticalPoint):
-        self.found = found
+    def __init__(self, moments: Response, vanishes: bool, point: CriticalPoint):
+        self.moments = moments
         self._vanishes = vanishes
         self._point = point
-        self.largest = found.largest_variance(_LARGEST)
+        self.largest = moments.largest_variance(_LARGEST)
         below, above = np.geomspace(_SMALLEST, 1.0, _LOOKS), np.geomspace(1.0, max(self.largest, 1.0 + _SAME), _LOOKS)
         self._looks = np.concatenate([below, above[1:]]) if self.largest > 1 else below
         self._start = _LOOKS - 1
-        self._second = found.at(self._looks).second
+        self._second = moments.at(self._looks).second
 
     def fixed_point(self, weight: float, bias: float) -> float:
         """The variance that is reached from 1; infinite if variances grow beyond all that was looked at."""
@@ -40,10 +40,14 @@ class VarianceMap:
         turned = np.flatnonzero(ahead[: self._start] >= 0)
         if len(turned):
             return self._between(weight, bias, int(turned[-1]))
-        return 0.0 if bias == 0 and self._vanishes else bias + weight * float(self.found.function(np.zeros(1))[0]) ** 2
+        return (
+            0.0 if bias == 0 and self._vanishes else bias + weight * float(self.moments.function(np.zeros(1))[0]) ** 2
+        )
 
     def _between(self, weight: float, bias: float, place: int) -> float:
-        ahead = lambda k: bias + weight * self.found.at_one(k).second - k
+        def ahead(k):
+            return bias + weight * self.moments.at_one(k).second - k
+
         low, high = (float(k) for k in self._looks[place : place + 2])
         return root_between(ahead, low, high)
 
@@ -55,13 +59,13 @@ class VarianceMap:
         )
 
 
-def settled_correlation(found: Response, variance: float, weight: float, bias: float) -> tuple[float, float]:
+def settled_correlation(moments: Response, variance: float, weight: float, bias: float) -> tuple[float, float]:
     """The correlation to which different inputs come in the chaotic phase, and the susceptibility there.
 
     `c' = (C_b + C_w sum a_n^2 c^n) / K` over the Hermite coefficients of the activation: convex, so that Newton's steps
     from zero rise to the only solution below 1.
     """
-    squares = _squared_coefficients(found, variance) * (weight / variance)
+    squares = _squared_coefficients(moments, variance) * (weight / variance)
     orders = np.arange(len(squares))
     share = bias / variance
     c, slope = 0.0, 0.0
@@ -75,9 +79,9 @@ def settled_correlation(found: Response, variance: float, weight: float, bias: f
     return c, slope
 
 
-def _squared_coefficients(found: Response, variance: float) -> np.ndarray:
+def _squared_coefficients(moments: Response, variance: float) -> np.ndarray:
     """`a_n^2` of `s(sqrt(K) x) = sum a_n h_n(x)`; the last one stands for all that follow."""
-    nodes = found.nodes(variance)
+    nodes = moments.nodes(variance)
     x = nodes.places / math.sqrt(variance)
     near = np.abs(x) < 12
     x, values = x[near], nodes.values[near]
@@ -86,5 +90,5 @@ def _squared_coefficients(found: Response, variance: float) -> np.ndarray:
     for n in range(_TERMS - 1):
         out[n] = (values @ now) ** 2
         before, now = now, (x * now - math.sqrt(n) * before) / math.sqrt(n + 1)
-    out[-1] = max(0.0, found.at_one(variance).second - out[:-1].sum())
+    out[-1] = max(0.0, moments.at_one(variance).second - out[:-1].sum())
     return out

@@ -110,10 +110,10 @@ def own_scale(fn: HostFunction) -> float:
     halves = np.arange(-2 * _OCTAVES, 2 * _OCTAVES + 1)
     places = 2.0 ** (halves / 2)
     at_zero = float(fn(np.zeros(1))[0])
-    found = np.flatnonzero(_bends(fn, places, at_zero) | _bends(fn, -places, at_zero)) + 1
-    if not len(found):
+    bent = np.flatnonzero(_bends(fn, places, at_zero) | _bends(fn, -places, at_zero)) + 1
+    if not len(bent):
         return 1.0
-    groups = np.split(found, np.flatnonzero(np.diff(found) > _GAP) + 1)
+    groups = np.split(bent, np.flatnonzero(np.diff(bent) > _GAP) + 1)
     nearest = min(groups, key=lambda group: np.min(np.abs(halves[group])))
     first = float(places[nearest[0]])
     return 16.0 ** round(math.log(4 * first, 16))

@@ -102,16 +102,19 @@ def phase_diagram(
     """
     weights = at_least_zero("C_w", np.linspace(0.25, 4.0, 31) if C_w is None else C_w)
     biases = at_least_zero("C_b", np.linspace(0.0, 1.0, 21) if C_b is None else C_b)
-    found = continuous(activation, 1.0)
-    zero = origin(found.function)
+    moments = continuous(activation, 1.0)
+    zero = origin(moments.function)
     point = critical_init(activation)
-    variances = VarianceMap(found, zero.vanishes, point)
+    variances = VarianceMap(moments, zero.vanishes, point)
     grid = [(float(w), float(b)) for b in biases.ravel() for w in weights.ravel()]
     rows = [_settled(variances, w, b) for w, b in grid]
     shape = (*biases.shape, *weights.shape)
-    column = lambda values: np.array(values, np.float64).reshape(shape)
+
+    def column(values):
+        return np.array(values, np.float64).reshape(shape)
+
     return PhaseDiagram(
-        found.name,
+        moments.name,
         weights,
         biases,
         K_star=column([row.fixed for row in rows]),
@@ -121,7 +124,7 @@ def phase_diagram(
         xi_par=column([row.length_par for row in rows]),
         xi_perp=column([row.length_perp for row in rows]),
         phase=np.array([row.phase.value for row in rows]).reshape(shape),
-        line=_critical_line(found, variances.largest),
+        line=_critical_line(moments, variances.largest),
     )
 
 
@@ -136,10 +139,10 @@ class _Settled(NamedTuple):
 
 
 def _settled(variances: VarianceMap, weight: float, bias: float) -> _Settled:
-    found = variances.found
+    moments = variances.moments
     fixed = variances.fixed_point(weight, bias)
-    at = found.at_one(min(fixed, variances.largest)) if fixed > SMALLEST else None
-    par, perp = at_zero(found) if at is None else (at.growth, at.slope)
+    at = moments.at_one(min(fixed, variances.largest)) if fixed > SMALLEST else None
+    par, perp = at_zero(moments) if at is None else (at.growth, at.slope)
     par, perp = weight * par, weight * perp
     if fixed == math.inf:
         return _Settled(fixed, par, perp, 1.0, math.inf, math.inf, Phase.UNBOUNDED)
@@ -147,7 +150,7 @@ def _settled(variances: VarianceMap, weight: float, bias: float) -> _Settled:
         return _Settled(fixed, par, perp, 1.0, _length(par), math.inf, Phase.CRITICAL)
     if perp < 1:
         return _Settled(fixed, par, perp, 1.0, _length(par), _length(perp), Phase.ORDERED)
-    correlation, slope = settled_correlation(found, fixed, weight, bias)
+    correlation, slope = settled_correlation(moments, fixed, weight, bias)
     return _Settled(fixed, par, perp, correlation, _length(par), _length(slope), Phase.CHAOTIC)
 
 
@@ -159,10 +162,10 @@ def _length(susceptibility: float) -> float:
     return -1 / math.log(size) if size < 1 - _CRITICAL else math.inf
 
 
-def _critical_line(found: Response, largest: float) -> np.ndarray:
+def _critical_line(moments: Response, largest: float) -> np.ndarray:
     """`chi_perp = 1` fixes `C_w` for every `K_star`, and then `C_b`; negative ones do not exist."""
     variances = np.geomspace(1e-8, largest, _ON_LINE)
-    at = found.at(variances)
+    at = moments.at(variances)
     known = at.slope * variances > 1e-13 * at.second
     weight = 1 / at.slope[known]
     bias = variances[known] - weight * at.second[known]

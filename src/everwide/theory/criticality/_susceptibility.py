@@ -50,19 +50,19 @@ def susceptibilities(activation: Activation, K: Values, C_w: Values) -> Suscepti
 
     """
     variance, weight = np.broadcast_arrays(at_least_zero("K", K), at_least_zero("C_w", C_w))
-    found = continuous(activation, float(variance.max(initial=1.0)))
+    moments = continuous(activation, float(variance.max(initial=1.0)))
     parallel, perpendicular = np.zeros(variance.shape), np.zeros(variance.shape)
     small = variance < SMALLEST
     if small.any():
-        parallel[small], perpendicular[small] = at_zero(found)
-    at = found.at(variance[~small])
+        parallel[small], perpendicular[small] = at_zero(moments)
+    at = moments.at(variance[~small])
     parallel[~small], perpendicular[~small] = at.growth, at.slope
     return Susceptibilities((weight * parallel)[()], (weight * perpendicular)[()])
 
 
-def at_zero(found: Response) -> tuple[float, float]:
+def at_zero(moments: Response) -> tuple[float, float]:
     """Both, for `C_w = 1` and vanishing variance."""
-    zero = origin(found.function)
+    zero = origin(moments.function)
     if zero.first == math.inf or not (zero.smooth or zero.vanishes):
         raise ArchitectureError(
             f"{found.name} has a kink at zero, so that its susceptibilities have no finite limit for vanishing "
@@ -73,14 +73,14 @@ def at_zero(found: Response) -> tuple[float, float]:
 
 def continuous(activation: Activation, largest: float) -> Response:
     """The sampled activation; raises if it jumps where Gaussians up to this variance see it."""
-    found = response(activation)
-    place = found.jump(12 * math.sqrt(largest))
+    moments = response(activation)
+    place = moments.jump(12 * math.sqrt(largest))
     if math.isfinite(place):
         raise ArchitectureError(
             f"{found.name} jumps at {place:.4g}: E[s'^2] is infinite, and with it a susceptibility. Use a continuous "
             "function, such as erf(b x) with a large b."
         )
-    return found
+    return moments
 
 
 def at_least_zero(name: str, value: Values) -> np.ndarray:

@@ -21,10 +21,10 @@ class Bend:
 
         `weight` is the homogeneous coordinate of the values, 0 for a direction.
         """
-        found = np.zeros(np.shape(values), np.intp)
+        piece = np.zeros(np.shape(values), np.intp)
         for knot in self.knots:
-            found += values > knot * weight
-        return found
+            piece += values > knot * weight
+        return piece
 
     def __call__(self, values: np.ndarray, weight: np.ndarray | float = 1.0) -> np.ndarray:
         """The function; of a direction, its change far out."""

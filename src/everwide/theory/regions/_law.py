@@ -70,7 +70,10 @@ class LineLaw:
         """After an activation `f` of a Gaussian signal: `f(z)' = f'(z) z'`, and `z'` is `pull z` plus free noise."""
         zeroth, first, second = _moments(bend, self.var)
         slope, offset = bend.slopes[:, None], bend.offsets[:, None]
-        total = lambda on_pieces: np.sum(on_pieces, 0)
+
+        def total(on_pieces):
+            return np.sum(on_pieces, 0)
+
         var = total(slope**2 * second + 2 * slope * offset * first + offset**2 * zeroth)
         product = total(slope * (slope * second + offset * first))
         share = _ratio(product, var)
@@ -119,9 +122,10 @@ def _moments(bend: Bend, var: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
     far = np.where(bend.knots < 0, -np.inf, np.inf)[:, None]
     knots = np.where(std > 0, bend.knots[:, None] / np.where(std > 0, std, 1.0), far)
     below, density, moment = ndtr(knots), _density(knots), np.where(np.isfinite(knots), knots, 0.0) * _density(knots)
-    rows = lambda a, low, high: np.diff(
-        a, axis=0, prepend=np.full((1, len(std)), low), append=np.full((1, len(std)), high)
-    )
+
+    def rows(a, low, high):
+        return np.diff(a, axis=0, prepend=np.full((1, len(std)), low), append=np.full((1, len(std)), high))
+
     zeroth = rows(below, 0.0, 1.0)
     return zeroth, -std * rows(density, 0.0, 0.0), var * (zeroth - rows(moment, 0.0, 0.0))
 

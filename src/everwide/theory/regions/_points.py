@@ -52,16 +52,16 @@ def activation_pattern(net: AbstractLayer, params: Any, x: Any) -> tuple[np.ndar
     >>> [layer.tolist() for layer in regions.activation_pattern(*regions.sawtooth(1), [[-1.0], [0.25], [0.75]])]
     [[[0, 0], [1, 0], [1, 1]], [[0], [1], [1]]]
     """
-    found: list[np.ndarray] = []
+    patterns: list[np.ndarray] = []
 
     def record(bend: Bend, values: np.ndarray) -> np.ndarray:
         if len(bend.knots):
-            found.append(bend.piece(values).astype(np.int8))
+            patterns.append(bend.piece(values).astype(np.int8))
         return bend(values)
 
     rows = as_rows(x).x.astype(np.float64)
     _evaluated(program_of(net, params), rows, np.ones(len(rows)), record)
-    return tuple(found)
+    return tuple(patterns)
 
 
 def region_halfspaces(net: AbstractLayer, params: Any, x: Any) -> Region:
@@ -80,20 +80,20 @@ def region_halfspaces(net: AbstractLayer, params: Any, x: Any) -> Region:
     # homogeneous coordinates: the point, and a direction for each of its numbers
     values = np.concatenate([point.reshape(1, -1), np.eye(point.size)]).reshape(-1, *point.shape)
     weight = np.append(1.0, np.zeros(point.size))
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    sides: list[tuple[np.ndarray, np.ndarray]] = []
 
     def record(bend: Bend, values: np.ndarray) -> np.ndarray:
         piece = bend.piece(values[0])
         flat = values.reshape(len(values), -1)
-        found.extend(_sides(bend, piece.ravel(), flat[1:].T, flat[0] - point.ravel() @ flat[1:]))
+        sides.extend(_sides(bend, piece.ravel(), flat[1:].T, flat[0] - point.ravel() @ flat[1:]))
         bent = bend.slopes[piece] * values
         bent[0] += bend.offsets[piece]
         return bent
 
     out = _evaluated(program_of(net, params), values, weight, record)
     out = out.reshape(len(out), -1)
-    normals = np.concatenate([np.zeros((0, point.size)), *(side[0] for side in found)])
-    bounds = np.concatenate([np.zeros(0), *(side[1] for side in found)])
+    normals = np.concatenate([np.zeros((0, point.size)), *(side[0] for side in sides)])
+    bounds = np.concatenate([np.zeros(0), *(side[1] for side in sides)])
     cuts = np.any(normals != 0, 1)
     return Region(normals[cuts], bounds[cuts], out[1:].T, out[0] - point.ravel() @ out[1:])
 

@@ -28,7 +28,10 @@ def sawtooth(depth: int) -> tuple[AbstractLayer, Any]:
     whole(depth, "depth")
     tent = (Dense(2, b_std=1.0), Relu(), Dense(1), Relu())
     net = Serial(*tent * int(depth), Dense(1))
-    build = lambda key: net.init(key, (1,), parametrization="standard")  # factors of 1: what is given is what acts
+
+    def build(key):
+        return net.init(key, (1,), parametrization="standard")  # factors of 1: what is given is what acts
+
     like = eqx.filter_eval_shape(build, jax.random.key(0))
     numbers = [([[1.0, 1.0]], [0.0, -0.5]), ([[2.0], [-4.0]],)] * int(depth) + [([[1.0]],)]
     leaves = [jnp.asarray(np.array(a), jnp.float32) for group in numbers for a in group]

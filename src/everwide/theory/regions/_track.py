@@ -74,7 +74,7 @@ def _bent(bend: Bend, line: Line) -> Line:
 
 def _refined(bend: Bend, line: Line) -> Line:
     values, error = line.track.values, line.track.error
-    found = []
+    crossings = []
     for knot in bend.knots:
         level = knot * line.weight[:, None]
         away = values - level
@@ -84,9 +84,9 @@ def _refined(bend: Bend, line: Line) -> Line:
         before, after = away[piece, unit], away[piece + 1, unit]
         span = np.abs(before - after)
         unsure = EPS + np.maximum(error[piece, unit], error[piece + 1, unit]) / span
-        found.append((piece, np.abs(before) / span, unsure, unit, np.full(len(unit), knot)))
+        crossings.append((piece, np.abs(before) / span, unsure, unit, np.full(len(unit), knot)))
     line = replace(line, track=Track(values, error))
-    return _inserted(line, *(np.concatenate(part) for part in zip(*found, strict=True))) if found else line
+    return _inserted(line, *(np.concatenate(part) for part in zip(*crossings, strict=True))) if crossings else line
 
 
 def _inserted(
@@ -116,9 +116,15 @@ def _with_points(line: Line, where: np.ndarray, part: np.ndarray) -> Line:
 
     def interpolated(track: Track) -> Track:
         share, whole = along(part, track.values.ndim), along(divisor, track.values.ndim)
-        between = lambda a: ((1 - share) * a[where] + share * a[where + 1]) / whole
+
+        def between(a):
+            return ((1 - share) * a[where] + share * a[where + 1]) / whole
+
         error = between(track.error + EPS * np.abs(track.values))
-        insert = lambda a, new: np.insert(a, where + 1, new, 0)
+
+        def insert(a, new):
+            return np.insert(a, where + 1, new, 0)
+
         return Track(insert(track.values, between(track.values)), insert(track.error, error))
 
     times, lengths = _places(line, where, part)
