@@ -1,5 +1,6 @@
 """Arguments that many formulas share, checked in one place, as host numbers."""
 
+import enum
 import math
 import operator
 from typing import Any
@@ -18,6 +19,15 @@ class InputError(ValueError):
     everwide._checks.InputError: x has 1 values that are not finite; the first is nan in row 0, column 1. Drop \
 or impute them (sklearn.impute.SimpleImputer), or mask the sites that do not exist.
     """
+
+
+class Choice(enum.StrEnum):
+    """The words that an argument may be; any other is refused with a sentence that lists them."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        words = ", ".join(repr(str(word)) for word in cls)
+        raise InputError(f"{value!r} is not a valid {cls.__name__}: expected one of {words}.")
 
 
 def layer_widths(widths: Any) -> tuple[int, ...]:

@@ -3,6 +3,8 @@
 import enum
 from dataclasses import dataclass, replace
 
+from ._checks import Choice
+
 
 class ArchitectureError(ValueError):
     """The network is not legal, or its infinite-width limit is not known.
@@ -16,7 +18,7 @@ output of a nonlinearity, or mixes channels of different laws. Put a Dense or Co
     """
 
 
-class Parametrization(enum.StrEnum):
+class Parametrization(Choice):
     """How the size of a weight is split between its initial value and a constant factor, and how large a readout is.
 
     A weight acts as `factor * W x` with `W ~ N(0, std^2)`; a bias as `factor * b` with `b ~ N(0, std^2)`.

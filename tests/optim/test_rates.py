@@ -9,9 +9,10 @@ import optax
 import pytest
 
 import everwide as ew
-from everwide.optim import Rule, learning_rates, scale_by_parametrization
+from everwide.optim import learning_rates, scale_by_parametrization
 from everwide.testing._compile import quick_jit
-from everwide.testing._tolerances import Reparametrized, Slope, exact_for
+from everwide.testing._tolerances import Slope, exact_for
+from everwide_lab.golden import Reparametrized
 
 pytestmark = pytest.mark.once
 
@@ -119,7 +120,7 @@ def test_standard_factors_are_the_squared_sizes_of_parameters():
 
 def test_frozen_parameters_stay():
     net = ew.Serial(ew.Dense(b_std=0.1, frozen=True), ew.Relu(), ew.Dense(1))
-    rates = learning_rates(net, net.init(jr.key(0), (3,), width=4), Rule.ADAM)
+    rates = learning_rates(net, net.init(jr.key(0), (3,), width=4), "adam")
     assert rates[0].weight == rates[0].bias == 0
     assert rates[2].weight == 0.5
 

@@ -3,7 +3,6 @@
 Hron, Bahri, Sohl-Dickstein, Novak, "Infinite attention: NNGP and NTK for deep attention networks" (2020).
 """
 
-import enum
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +14,7 @@ import jax.random as jr
 from jax import lax
 from jaxtyping import Array
 
+from .._checks import Choice
 from .._hyper import Hyper, like, positive, squared
 from ..kernel import Covariance, Example, Kernel, same_site
 from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
@@ -23,7 +23,7 @@ from ._base import AbstractLayer, needs_sites
 from ._scores import Scores, like_rank, nonlinear_scores, softmax_over
 
 
-class Mechanism(enum.StrEnum):
+class Mechanism(Choice):
     """What turns a score into a weight."""
 
     SOFTMAX = "softmax"
@@ -32,7 +32,7 @@ class Mechanism(enum.StrEnum):
     ABS = "abs"
 
 
-class Scaling(enum.StrEnum):
+class Scaling(Choice):
     """Scores are divided by the number of key channels (queries then equal keys), or by its square root."""
 
     LINEAR = "linear"

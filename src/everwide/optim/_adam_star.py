@@ -22,13 +22,20 @@ def adam_star(
 ) -> optax.GradientTransformation:
     """ADAM whose second moment is averaged over the axes of width: the step that has a limit at infinite width.
 
-    - `rate`: a number, or a schedule of optax.
-    - `width_axes`: the axes of a parameter that grow with the width. An axis or a tuple of them for all parameters; a
-      tree of such, or its upper part, like the parameters; or a function of the path and the parameter. A tuple of
-      whole numbers is always read as axes. `None` and `()`, the default, average nothing: this is `optax.adam`.
-
     On a readout `(width, outputs)` with `width_axes=0` it trains the function that `everwide.training.AdamStar` trains
     on the kernel of the features; `everwide.training.to_finite` converts `rate` and `eps`.
+
+    Args:
+        rate: a number, or a schedule of optax.
+        b1: decay of the first moment.
+        b2: decay of the second moment.
+        eps: added to the root of the second moment.
+        width_axes: the axes of a parameter that grow with the width. An axis or a tuple of them for all parameters; a
+            tree of such, or its upper part, like the parameters; or a function of the path and the parameter. A tuple
+            of whole numbers is always read as axes. `None` and `()`, the default, average nothing: `optax.adam`.
+
+    Returns:
+        An optimizer of optax.
 
     >>> import everwide.optim, jax.numpy as jnp
     >>> params = {"hidden": jnp.ones((3, 64)), "readout": jnp.ones((64, 2))}

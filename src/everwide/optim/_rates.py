@@ -1,33 +1,27 @@
 """Which parameter learns how fast, in which parametrization."""
 
-import enum
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import optax
 
+from .._checks import Choice
 from .._walk import Visit, visit
 from ..layers import AbstractLayer, Affine, RandomAffine
 
 Factor = Any  # a number, or a scalar array where the network's own numbers are arrays
 
 
-class Rule(enum.StrEnum):
-    """What the size of an update depends on.
-
-    - `SGD`: it is proportional to the gradient (plain, with momentum, averaged).
-    - `ADAM`: it does not depend on the size of the gradient (Adam, RMSProp, Lion, sign descent).
-
-    >>> import everwide.optim
-    >>> everwide.optim.Rule("adam")
-    <Rule.ADAM: 'adam'>
-    """
+class Rule(Choice):
+    """What the size of an update depends on: see `learning_rates`."""
 
     SGD = "sgd"
     ADAM = "adam"
 
 
-def learning_rates(net: AbstractLayer, params: Any, rule: Rule | str = Rule.SGD) -> Any:
+def learning_rates(net: AbstractLayer, params: Any, rule: str = "sgd") -> Any:
     """A factor on the learning rate for every parameter, as a tree like `params`.
 
     With these factors one learning rate is right at every width. In the table `n` is the fan-in of hidden and readout
@@ -55,6 +49,15 @@ def learning_rates(net: AbstractLayer, params: Any, rule: Rule | str = Rule.SGD)
     Features move in `mean_field` and `mup`; in `ntk` and `standard` they do not, and a wide network is linear in its
     parameters.
 
+    Args:
+        net: the network; containers of yours are opened by their `parts()`.
+        params: what `net.init` returned, or a tree like it.
+        rule: `"sgd"` where an update is proportional to the gradient (plain, with momentum, averaged), `"adam"` where
+            it does not depend on the gradient's size (Adam, RMSProp, Lion, sign descent).
+
+    Returns:
+        A tree like `params`, with a number in place of every array.
+
     >>> import everwide as ew, everwide.optim, jax
     >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
     >>> params = net.init(jax.random.key(0), (3,), width=64, parametrization="mup")
@@ -65,6 +68,38 @@ def learning_rates(net: AbstractLayer, params: Any, rule: Rule | str = Rule.SGD)
     Yang, Hu, "Feature learning in infinite-width neural networks" (2021); Yang et al., "Tensor Programs V" (2022).
     """
     return _rates(visit(net), params, Rule(rule))
+
+
+def scale_by_parametrization(net: AbstractLayer, rule: str = "sgd") -> optax.GradientTransformation:
+    """Multiply updates by the `learning_rates` of a network's parameters.
+
+    Chain it after the optimizer: Adam forgets the size of what comes in, and heeds what is done to what comes out.
+    The parameters say which parametrization they are in.
+
+    Args:
+        net: the network.
+        rule: as in `learning_rates`.
+
+    Returns:
+        A step for `optax.chain`.
+
+    >>> import everwide as ew, everwide.optim, jax, optax
+    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
+    >>> params = net.init(jax.random.key(0), (3,), width=64, parametrization="mup")
+    >>> optimizer = optax.chain(optax.adam(1e-2), everwide.optim.scale_by_parametrization(net, "adam"))
+    >>> state = optimizer.init(params)
+    """
+    chosen = Rule(rule)
+
+    def init(params: Any) -> Any:
+        learning_rates(net, params, chosen)  # parameters of another network are found here, not in the first step
+        return optax.EmptyState()
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        rates = learning_rates(net, updates, chosen)
+        return jax.tree.map(lambda update, rate: update * jnp.asarray(rate, update.dtype), updates, rates), state
+
+    return optax.GradientTransformation(init, update)
 
 
 def _rates(at: Visit, params: Any, rule: Rule) -> Any:

@@ -40,9 +40,8 @@ class VarianceMap:
         turned = np.flatnonzero(ahead[: self._start] >= 0)
         if len(turned):
             return self._between(weight, bias, int(turned[-1]))
-        return (
-            0.0 if bias == 0 and self._vanishes else bias + weight * float(self.moments.function(np.zeros(1))[0]) ** 2
-        )
+        at_zero = 0.0 if self._vanishes else float(self.moments.function(np.zeros(1))[0])
+        return bias + weight * at_zero**2
 
     def _between(self, weight: float, bias: float, place: int) -> float:
         def ahead(k):
