@@ -96,6 +96,47 @@ assert np.abs(z).max() < 5
 # %% [markdown]
 # `everwide.testing.check_layer` does this for you, for the NTK too, and for every way in which pairs can be tracked.
 #
+# ## A container
+# A layer that contains layers says so in `parts()`: which they are, and how they make its output (`"chain"`, `"sum"`,
+# `"product"`, `"concat"`, `"repeat"`). Its parameters are a tuple, one entry for each part. Then everything that reads
+# networks reads it too: `explain`, `net.critical()`, `everwide.optim`, linear regions. `step` runs a part at infinite
+# width.
+
+
+# %%
+class Twice(ew.layers.AbstractLayer):
+    """Two layers, one after the other."""
+
+    first: ew.layers.AbstractLayer
+    then: ew.layers.AbstractLayer
+
+    def parts(self):
+        return ew.layers.Parts((self.first, self.then), "chain")
+
+    def describe(self, signal):
+        middle = replace(self.first.describe(signal.at(0)), path=signal.path)
+        return replace(self.then.describe(middle.at(1)), path=signal.path)
+
+    def demand(self, wanted):
+        return self.first.demand(self.then.demand(wanted))
+
+    def sample(self, key, signal):
+        one, two = jax.random.split(key)
+        middle = replace(self.first.describe(signal.at(0)), path=signal.path)
+        return self.first.sample(one, signal.at(0)), self.then.sample(two, middle.at(1))
+
+    def forward(self, params, example):
+        return self.then.forward(params[1], self.first.forward(params[0], example))
+
+    def propagate(self, k, wanted):
+        return ew.layers.step(self.then, ew.layers.step(self.first, k, self.then.demand(wanted)), wanted)
+
+
+deep = ew.Serial(ew.Repeat(Twice(ew.Dense(), ew.Relu()), 10), ew.Dense(1)).critical()
+print(ew.explain(deep, (3,), width=64))
+assert round(deep.layers[0].layers[1].layer.first.affine.w_std ** 2, 9) == 2  # ReLU keeps variances at C_w = 2
+
+# %% [markdown]
 # ## An activation
 # An activation is an elementwise function and its Gaussian moments; `AbstractActivation` makes the five methods of
 # them. For `u` and `v` centred and jointly Gaussian, `dual` gives `E[f(u) f(v)]` and `E[f'(u) f'(v)]`; `moments` gives

@@ -118,10 +118,16 @@ class AbstractLayer(eqx.Module):
         width: int | None = None,
         parametrization: Parametrization | str = Parametrization.NTK,
     ) -> Params:
-        """Draw a finite network for inputs of shape `(*sites, channels)`.
+        """Draw the parameters of a finite network.
 
-        `width` is given to every layer that leaves its own open. `everwide.optim` has the learning rates that belong
-        to each parametrization.
+        Args:
+            key: a JAX key.
+            input_shape: shape of one example, `(*sites, channels)`.
+            width: of every layer that leaves its own open.
+            parametrization: see `everwide.Parametrization`; `everwide.optim` has the learning rates that belong to it.
+
+        Returns:
+            A tree of parameters, for `apply`.
         """
         law = Parametrization(parametrization)
         signal = Signal(tuple(input_shape), width=width, parametrization=law, readouts=frozenset())
@@ -130,7 +136,13 @@ class AbstractLayer(eqx.Module):
     def apply(self, params: Params, x: Array | Example, *, key: Array | None = None) -> Array:
         """Output of a finite network for one example; `jax.vmap` it for a batch.
 
-        With a `key` the pass is a training pass (dropout is active).
+        Args:
+            params: what `init` returned.
+            x: an example `(*sites, channels)`, or an `Example` with a mask or a graph.
+            key: a JAX key makes it a training pass: dropout is active.
+
+        Returns:
+            `(*sites, channels)` of the output.
         """
         example = x if isinstance(x, Example) else Example(jnp.asarray(x))
         example = example if key is None else Example(example.x, example.mask, example.graph, key)

@@ -24,11 +24,25 @@ def critical_init(activation: Activation) -> CriticalPoint:
     """The variances of weights and biases at which deep networks of this activation keep their signals.
 
     Three conditions: `K_star = C_b + C_w E[s^2]` over a Gaussian of variance `K_star`, and both susceptibilities are 1.
-    Where they have no solution the result says so (`kind`, `reason`); nothing is raised.
+    Where they have no solution the result says so; nothing is raised. Computed in float64 whatever precision JAX runs
+    in.
 
-    - `activation`: a layer such as `Gelu()`, or any function of numpy or JAX arrays, element by element. Its kinks are
-      found, and the size of the arguments at which it bends: variances are looked at around the square of that.
-      Computed in float64 whatever precision JAX runs in. What is no such function raises `ArchitectureError`.
+    Args:
+        activation: a layer such as `Gelu()`, or any function of numpy or JAX arrays, element by element. Its kinks are
+            found, and the size of the arguments at which it bends: variances are looked at around the square of that.
+            What is no such function raises `ArchitectureError`.
+
+    Returns:
+        `kind`: "scale-invariant" (two slopes: every variance is kept), "K*=0" (variances fall as a power of the depth,
+        not exponentially), "half-stable" (kept, and approached from one side only) or "none", with the `reason`; the
+        numbers then raise `ArchitectureError`.
+        `K_star`: the variance that is kept; 1 where all are. `C_w`, `C_b`: variances of weights (times the fan-in) and
+        of biases: `Dense(w_std=C_w**0.5, b_std=C_b**0.5)`.
+        `a1`, `b1`: how variances and angles leave the point. With `d = K - K_star`, `d' = d - a1 d^2` and
+        `chi_perpendicular = 1 - b1 d`, to leading order. For "K*=0" variances fall as `1 / (a1 depth)` and what is
+        perpendicular as `depth^(-b1/a1)`; both are infinite where a kink at zero makes them fall faster.
+        `depth_scale`: layers after which a deviation `d` as large as `K_star` (as 1 for "K*=0") has halved, to leading
+        order; infinite where nothing changes.
 
     >>> import everwide as ew, numpy as np
     >>> from everwide.theory.criticality import critical_init

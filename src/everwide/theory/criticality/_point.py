@@ -34,27 +34,7 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class CriticalPoint:
-    """Variances at which a network of this activation keeps signals and their angles. Made by `critical_init`.
-
-    - `kind`: "scale-invariant" (two slopes: every variance is kept), "K*=0" (variances fall as a power of the depth,
-      not exponentially), "half-stable" (kept, and approached from one side only) or "none", with the `reason`.
-    - `K_star`: the variance that is kept; 1 where all are. `C_w`, `C_b`: variances of weights (times the fan-in) and of
-      biases: `Dense(w_std=C_w**0.5, b_std=C_b**0.5)`.
-    - `a1`, `b1`: how variances and angles leave the point. With `d = K - K_star`, `d' = d - a1 d^2` and
-      `chi_perpendicular = 1 - b1 d`, to leading order. For "K*=0" variances fall as `1 / (a1 depth)` and what is
-      perpendicular as `depth^(-b1/a1)`; both are infinite where a kink at zero makes them fall faster.
-    - `depth_scale`: layers after which a deviation `d` as large as `K_star` (as 1 for "K*=0") has halved, to leading
-      order; infinite where nothing changes.
-
-    Where there is no critical point, `kind` and `reason` are all there is: the numbers raise `ArchitectureError`.
-
-    >>> import everwide as ew
-    >>> from everwide.theory.criticality import critical_init
-    >>> critical_init(ew.activations.Abs())
-    CriticalPoint(Abs(), kind='scale-invariant', K_star=1, C_w=1, C_b=0, a1=0, b1=0, depth_scale=inf)
-    >>> critical_init(ew.activations.Sign()).reason
-    "it jumps at 0, so that E[s'^2], and with it chi_perpendicular, is infinite."
-    """
+    """Variances at which a network of this activation keeps signals and their angles: see `critical_init`."""
 
     name: str
     kind: Kind

@@ -15,16 +15,7 @@ from ._program import Branches, Program, program_of
 
 @dataclass(frozen=True)
 class Region:
-    """A convex polytope on which a network is affine. Make it with `region_halfspaces`.
-
-    - `normals`, `bounds`: the points `x`, flattened, with `normals @ x <= bounds`; one row for every unit (and knot)
-      that may bend at a boundary. Redundant rows are not removed. They fit `scipy.optimize.linprog(A_ub, b_ub)`.
-    - `slope`, `intercept`: inside, the flattened output is `slope @ x + intercept`.
-
-    >>> from everwide.theory import regions
-    >>> regions.region_halfspaces(*regions.sawtooth(2), [0.3]).slope
-    array([[-4.]])
-    """
+    """A convex polytope on which a network is affine: see `region_halfspaces`."""
 
     normals: np.ndarray
     bounds: np.ndarray
@@ -44,9 +35,15 @@ class Region:
 def activation_pattern(net: AbstractLayer, params: Any, x: Any) -> tuple[np.ndarray, ...]:
     """Which piece of its activation each unit is on: one array `(n, *units)` for each activation of the network.
 
-    - `x`: examples `(n, ...)`. Arguments `net` and `params` as in `line_regions`.
-
     Pieces count from 0, from below: for a ReLU 0 is off and 1 is on. Points with one pattern lie in one convex region.
+
+    Args:
+        net: as in `line_regions`.
+        params: as in `line_regions`.
+        x: examples `(n, ...)`.
+
+    Returns:
+        One array of whole numbers for each activation.
 
     >>> from everwide.theory import regions
     >>> [layer.tolist() for layer in regions.activation_pattern(*regions.sawtooth(1), [[-1.0], [0.25], [0.75]])]
@@ -67,7 +64,18 @@ def activation_pattern(net: AbstractLayer, params: Any, x: Any) -> tuple[np.ndar
 def region_halfspaces(net: AbstractLayer, params: Any, x: Any) -> Region:
     """The region around one example `x`, as half-spaces, with the affine map that the network is there.
 
-    A point on a boundary belongs to the side below the knot. Arguments `net` and `params` as in `line_regions`.
+    A point on a boundary belongs to the side below the knot.
+
+    Args:
+        net: as in `line_regions`.
+        params: as in `line_regions`.
+        x: one example.
+
+    Returns:
+        `normals`, `bounds`: the points `x`, flattened, with `normals @ x <= bounds`; one row for every unit (and knot)
+        that may bend at a boundary. Redundant rows are not removed. They fit `scipy.optimize.linprog(A_ub, b_ub)`.
+        `slope`, `intercept`: inside, the flattened output is `slope @ x + intercept`.
+        `contains(points, tolerance=0.0)`: whether each row lies in the region, its boundary included.
 
     >>> from everwide.theory import regions
     >>> region = regions.region_halfspaces(*regions.sawtooth(2), [0.3])

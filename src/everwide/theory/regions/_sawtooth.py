@@ -18,6 +18,12 @@ def sawtooth(depth: int) -> tuple[AbstractLayer, Any]:
     It has `3 depth` hidden units, `2^(depth - 1)` spikes and `2^depth` linear pieces on [0, 1], and two more outside:
     a number exponential in the depth. All of its parameters are exact in float32.
 
+    Args:
+        depth: the number of tents.
+
+    Returns:
+        The network, and its parameters.
+
     >>> from everwide.theory import regions
     >>> net, params = regions.sawtooth(5)
     >>> regions.line_regions(net, params, [0.0], [1.0]).count, regions.line_regions(net, params, [-1.0], [2.0]).count
