@@ -8,21 +8,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from .. import layers
 from .._window import Slide
 from ..activations import Abs, AbstractActivation, LeakyRelu, Relu, TwoSlope
-from ..layers import (
-    AbstractLayer,
-    AvgPool,
-    Conv,
-    Dense,
-    Flatten,
-    GlobalAvgPool,
-    GlobalSumPool,
-    Identity,
-    RandomAffine,
-    Serial,
-    SumPool,
-)
+from ..layers import AbstractLayer, AvgPool, Dense, Flatten, GlobalAvgPool, RandomAffine, Serial, SumPool
 from ..signal import Parametrization, Signal
 from ._infinite import Infinite
 
@@ -106,7 +95,7 @@ def match(kernel: Infinite) -> Match | None:
         parts = layer.parts()
         if parts.is_chain:
             todo = [*parts.in_a_row(), *todo]
-        elif isinstance(layer, GlobalAvgPool | GlobalSumPool | Flatten):
+        elif isinstance(layer, GlobalAvgPool | layers.GlobalSumPool | Flatten):
             return _ended(builder, layer, Serial(*todo), signal)
         elif not builder.add(layer, signal):
             return None
@@ -156,7 +145,7 @@ class _Builder:
 
     def add(self, layer: AbstractLayer, signal: Signal) -> bool:
         """Take one more layer; false if it is not of the kinds that are compiled."""
-        if isinstance(layer, Conv):
+        if isinstance(layer, layers.Conv):
             return self._affine(_grid(layer.geometry(signal.sites)), layer.affine, signal)
         if isinstance(layer, Dense):
             return self._affine(_still(signal.sites), layer.affine, signal)
@@ -166,7 +155,7 @@ class _Builder:
             self.close(signal.sites)
             self.poolings.append(Pooling(_grid(layer.pool.geometry(layer, signal.sites)), layer))
             return True
-        return isinstance(layer, Identity)
+        return isinstance(layer, layers.Identity)
 
     def close(self, sites: tuple[int, ...]) -> None:
         """End a segment; it has one step at least."""

@@ -109,32 +109,16 @@ def phase_diagram(
     grid = [(float(w), float(b)) for b in biases.ravel() for w in weights.ravel()]
     rows = [_settled(variances, w, b) for w, b in grid]
     shape = (*biases.shape, *weights.shape)
-
-    def column(values):
-        return np.array(values, np.float64).reshape(shape)
-
-    return PhaseDiagram(
-        moments.name,
-        weights,
-        biases,
-        K_star=column([row.fixed for row in rows]),
-        chi_par=column([row.par for row in rows]),
-        chi_perp=column([row.perp for row in rows]),
-        correlation=column([row.correlation for row in rows]),
-        xi_par=column([row.length_par for row in rows]),
-        xi_perp=column([row.length_perp for row in rows]),
-        phase=np.array([row.phase.value for row in rows]).reshape(shape),
-        line=_critical_line(moments, variances.largest),
-    )
+    numbers = np.array([row.numbers for row in rows], np.float64).T.reshape(-1, *shape)
+    phases = np.array([row.phase.value for row in rows]).reshape(shape)
+    line = _critical_line(moments, variances.largest)
+    return PhaseDiagram(moments.name, weights, biases, *numbers, phases, line)
 
 
 class _Settled(NamedTuple):
-    fixed: float
-    par: float
-    perp: float
-    correlation: float
-    length_par: float
-    length_perp: float
+    """The numbers of `PhaseDiagram`, from `K_star` to `xi_perp`, and the phase."""
+
+    numbers: tuple[float, float, float, float, float, float]
     phase: Phase
 
 
@@ -145,13 +129,13 @@ def _settled(variances: VarianceMap, weight: float, bias: float) -> _Settled:
     par, perp = at_zero(moments) if at is None else (at.growth, at.slope)
     par, perp = weight * par, weight * perp
     if fixed == math.inf:
-        return _Settled(fixed, par, perp, 1.0, math.inf, math.inf, Phase.UNBOUNDED)
+        return _Settled((fixed, par, perp, 1.0, math.inf, math.inf), Phase.UNBOUNDED)
     if abs(perp - 1) <= _CRITICAL:
-        return _Settled(fixed, par, perp, 1.0, _length(par), math.inf, Phase.CRITICAL)
+        return _Settled((fixed, par, perp, 1.0, _length(par), math.inf), Phase.CRITICAL)
     if perp < 1:
-        return _Settled(fixed, par, perp, 1.0, _length(par), _length(perp), Phase.ORDERED)
+        return _Settled((fixed, par, perp, 1.0, _length(par), _length(perp)), Phase.ORDERED)
     correlation, slope = settled_correlation(moments, fixed, weight, bias)
-    return _Settled(fixed, par, perp, correlation, _length(par), _length(slope), Phase.CHAOTIC)
+    return _Settled((fixed, par, perp, correlation, _length(par), _length(slope)), Phase.CHAOTIC)
 
 
 def _length(susceptibility: float) -> float:

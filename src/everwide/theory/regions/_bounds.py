@@ -1,12 +1,18 @@
-"""How many linear regions a ReLU network of a given shape can have. Whole numbers of any size."""
+"""How many linear regions a ReLU network of a given shape can have, and the network that bends most for its size."""
 
 import math
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
 from ..._checks import InputError, whole
 from ..._checks import hidden_widths as checked_widths
+from ...activations import Relu
+from ...layers import AbstractLayer, Dense, Serial
 
 
 def max_regions(inputs: int, hidden_widths: Sequence[int], *, bound: str = "upper") -> int:
@@ -79,3 +85,31 @@ def _shape(inputs: Any, widths: Any) -> tuple[int, list[int]]:
     if not layers:
         raise InputError(f"hidden_widths={widths!r}: expected one or more hidden layers, as in [7].")
     return dimension, list(layers)
+
+
+def sawtooth(depth: int) -> tuple[AbstractLayer, Any]:
+    """A ReLU network of one input and its parameters: `depth` tents, one inside the other.
+
+    It has `3 depth` hidden units, `2^(depth - 1)` spikes and `2^depth` linear pieces on [0, 1], and two more outside:
+    a number exponential in the depth. All of its parameters are exact in float32.
+
+    Args:
+        depth: the number of tents.
+
+    Returns:
+        The network, and its parameters.
+
+    >>> from everwide.theory import regions
+    >>> net, params = regions.sawtooth(5)
+    >>> regions.line_regions(net, params, [0.0], [1.0]).count, regions.line_regions(net, params, [-1.0], [2.0]).count
+    (32, 34)
+
+    Telgarsky, "Benefits of depth in neural networks" (2016).
+    """
+    times = whole(depth, "depth")
+    net = Serial(*(Dense(2, b_std=1.0), Relu(), Dense(1), Relu()) * times, Dense(1))
+    # in the standard parametrization factors are 1: what is given is what acts
+    drawn = eqx.filter_eval_shape(lambda key: net.init(key, (1,), parametrization="standard"), jax.random.key(0))
+    leaves = [[[1.0, 1.0]], [0.0, -0.5], [[2.0], [-4.0]]] * times + [[[1.0]]]
+    dtype = jnp.result_type(float)
+    return net, jax.tree.unflatten(jax.tree.structure(drawn), [jnp.asarray(a, dtype) for a in leaves])
