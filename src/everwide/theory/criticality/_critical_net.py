@@ -1,7 +1,7 @@
 """A network with the variances at which it keeps its signals."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import equinox as eqx
@@ -69,16 +69,11 @@ def critical(net: AbstractLayer) -> AbstractLayer:
     (np.float64(3.561553), np.float64(3.561553))
 
     Yang, Schoenholz, "Mean field residual networks: on the edge of chaos" (2017); Roberts, Yaida, Hanin, "The
-    principles of deep learning theory" (2022), appendix B, for sums; Yang et al., "A mean field theory of batch
-    normalization" (2019), for slopes under normalization.
-
+    principles of deep learning theory" (2022), appendix B, for sums.
     """
-    look = _Tuner(None)
-    look.finish(visit(net), look.through(visit(net), _Reading())[1])
-    tuner = _Tuner(_target(look.points))
-    tuned, end = tuner.through(visit(net), _Reading())
-    tuner.finish(visit(net), end)
-    return tuned
+    look = _Tuner(None, {})
+    look.tuned(net)
+    return _Tuner(_target(list(look.points.values())), look.points).tuned(net)
 
 
 def _target(points: list[CriticalPoint]) -> CriticalPoint | None:
@@ -103,7 +98,16 @@ class _Tuner:
     """One pass over a network. The first looks for the activations that no normalization holds, the second tunes."""
 
     target: CriticalPoint | None
-    points: list[CriticalPoint] = field(default_factory=list)
+    points: dict[int, CriticalPoint]  # of activations, by their identity
+
+    def tuned(self, net: AbstractLayer) -> AbstractLayer:
+        """The whole network."""
+        layer, end = self.through(visit(net), _Reading())
+        if end.share != 1:
+            raise visit(net).refusal(_MADE, _FACTOR)
+        if end.last is not None and not (end.held or end.norm):
+            self._point(end.last, end)
+        return layer
 
     def through(self, at: Visit, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
         """The tuned layer, and what comes after it."""
@@ -123,13 +127,6 @@ class _Tuner:
         if reads.share != 1:
             raise at.refusal(f"{_MADE} after a Scale", _FACTOR)
         return self._leaf(at, reads)
-
-    def finish(self, at: Visit, end: _Reading) -> None:
-        """Raise where the network ends with what cannot be."""
-        if end.share != 1:
-            raise at.refusal(_MADE, _FACTOR)
-        if end.last is not None and not (end.held or end.norm):
-            self._point(end)
 
     def _chain(self, at: Visit, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
         inside = []
@@ -200,17 +197,19 @@ class _Tuner:
     def _variances(self, at: Visit, reads: _Reading) -> tuple[float, float]:
         """`C_w` and `C_b` of weights that read this."""
         if reads.last is not None and (reads.held or reads.norm):
-            return self._under_norm(at, reads)
+            return self._under_norm(at, reads.last, reads)
         if reads.last is not None:
-            point = self._point(reads)
+            point = self._point(reads.last, reads)
             return point.C_w, point.C_b
         if (reads.fresh or reads.norm) and self.target is not None:  # C_w + C_b is what comes of unit variance
             return self.target.K_star - self.target.C_b, self.target.C_b
         return 1.0, 0.0
 
-    def _point(self, reads: _Reading) -> CriticalPoint:
+    def _point(self, activation: AbstractActivation, reads: _Reading) -> CriticalPoint:
         """Of an activation that no normalization holds."""
-        point = critical_init(reads.last)
+        if id(activation) not in self.points:
+            self.points[id(activation)] = critical_init(activation)
+        point = self.points[id(activation)]
         if point.kind is Kind.NONE:
             raise ArchitectureError(f"{point.name} has no critical point: {point.reason}")
         if self.target is not None and reads.astray:
@@ -219,14 +218,13 @@ class _Tuner:
                 f"{self.target.K_star:.6g} only. Take it out, put LayerNorm behind it, or use a scale-invariant "
                 "activation such as Relu."
             )
-        self.points.append(point)
         return point
 
-    def _under_norm(self, at: Visit, reads: _Reading) -> tuple[float, float]:
+    def _under_norm(self, at: Visit, activation: AbstractActivation, reads: _Reading) -> tuple[float, float]:
         """The variance is imposed: the share of the biases makes the slope of the correlation map 1."""
         kept = 1.0 if self.target is None else self.target.K_star
         read = 1.0 if reads.held else kept
-        moments = continuous(reads.last, read)
+        moments = continuous(activation, read)
         one, rule = moments.at_one(read), moments.rule(math.sqrt(read))
         if reads.norm is None:
             weight = kept / one.slope
@@ -241,8 +239,8 @@ class _Tuner:
                 f"{moments.name} under normalization makes inputs alike, whatever the biases: its second moment "
                 f"{one.second:.4g} exceeds {read * one.slope:.4g}, that of its slope. Put LayerNorm behind it",
             )
-        return weight, max(bias, 0.0)
+        return weight, bias if bias > 1e-9 * kept else 0.0  # what is smaller is rounding
 
 
 def _bias_std(bias: float, old: object) -> float | None:
-    return None if bias <= 1e-12 and old is None else math.sqrt(bias)
+    return None if bias == 0 and old is None else math.sqrt(bias)
