@@ -10,7 +10,6 @@ import pytest
 
 import everwide as ew
 from everwide.optim import learning_rates, scale_by_parametrization
-from everwide.optim import learning_rates, scale_by_parametrization
 
 pytestmark = pytest.mark.once
 
