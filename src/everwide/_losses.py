@@ -144,12 +144,7 @@ class Hinge(AbstractLoss):
 
 
 class Custom(AbstractLoss):
-    """Any JAX function of the outputs and the target of one row.
-
-    >>> import everwide.training as tr, jax.numpy as jnp
-    >>> tr.Custom(lambda outputs, target: jnp.sum(jnp.abs(outputs - target)))(jnp.array([1.0]), 3.0)
-    Array(2., ...)
-    """
+    """Any JAX function of the outputs and the target of one row."""
 
     fn: Callable[[Any, Any], Any] = eqx.field(static=True)
     curvature: float = eqx.field(static=True)

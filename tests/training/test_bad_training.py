@@ -29,13 +29,13 @@ def train(kernel=K, y=Y, steps=2, **options):
         (lambda: train().predict(NAN), r"not finite at \(0, 0\)"),
         (lambda: train().predict(K, f0=3.0), "outputs of the test rows before"),
         (lambda: train(record=0), "at least 1 step"),
-        (lambda: train(steps=-1), "at least 0"),
+        (lambda: train(steps=-1), "0 or more"),
         (lambda: train(steps=None, batches=iter([])), "ended after 0"),
         (lambda: train(K * np.nan), r"holds nan at \(0, 0\)"),
         (lambda: train(tr.FeatureKernel(K * np.nan)), "not finite"),
         (lambda: tr.FunctionKernel(lambda a, b: a @ b.T, np.zeros((0, 3))), "at least one row"),
         (lambda: tr.kernel_flow(K, Y, 1.0, loss=tr.Mse(), f0=np.full(3, np.nan)), "f0 of the training rows"),
-        (lambda: tr.minibatches(jax.random.key(0), 3, 1, 0), "at least 1"),
+        (lambda: tr.minibatches(jax.random.key(0), 3, 1, 0), "1 or more"),
     ],
 )
 def test_a_sentence_and_never_a_nan(run, message):

@@ -48,12 +48,7 @@ def log_marginal_likelihood(
 
 
 class Evidence(NamedTuple):
-    """Fitted scales: the network, the noise, the log marginal likelihood before and after, and how the search ended.
-
-    >>> import everwide.training as tr
-    >>> tr.Evidence._fields
-    ('net', 'noise', 'before', 'after', 'message')
-    """
+    """Fitted scales: the network, the noise, the log marginal likelihood before and after, and how the search ended."""
 
     net: AbstractLayer
     noise: float

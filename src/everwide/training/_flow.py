@@ -38,15 +38,6 @@ class Flow(NamedTuple):
         return predicted(self.coefficients, k_test_train, f0)
 
 
-class FlowError(RuntimeError):
-    """The solver gave up before the last time.
-
-    >>> import everwide.training as tr
-    >>> issubclass(tr.FlowError, RuntimeError)
-    True
-    """
-
-
 def kernel_flow(
     kernel: Any,
     y: Any,
@@ -68,6 +59,7 @@ def kernel_flow(
     - `momentum`: `f'' + (1 - momentum) / sqrt(rate) f' = -K grad L`, at `sqrt(rate) * times`: momentum for small rates.
     - `until`: stop where the mean loss over the rows falls below this.
     - `tolerance`: of the solver, relative. Needs the extra `train` (diffrax).
+    - `max_steps`: of the solver; a `RuntimeError` says that it took them before the last time.
 
     On the squared loss `Regression` has the closed form.
 
@@ -137,7 +129,7 @@ def _solve(problem: Problem, times: np.ndarray, until: float | None, tolerance, 
         return _solve(problem, times_at_rest, until, tolerance, max_steps)._replace(times=times, stopped=0.0)
     solution, stopped = _integrated(problem, scaled, until, tolerance, max_steps)
     if solution is None:
-        raise FlowError(
+        raise RuntimeError(
             f"The solver took {max_steps} steps without reaching the time {times[-1]:g}, or failed: the problem is "
             "stiff. Ask for earlier times, loosen the tolerance, or raise max_steps; Regression has the squared loss."
         )

@@ -43,12 +43,7 @@ class AbstractTrainKernel(eqx.Module):
 
 
 class MatrixKernel(AbstractTrainKernel):
-    """A symmetric matrix `(n, n)`; or `(n, n, k, k)` where the outputs share parameters.
-
-    >>> import everwide.training as tr, numpy as np
-    >>> tr.MatrixKernel(np.eye(3)).rows
-    3
-    """
+    """A symmetric matrix `(n, n)`; or `(n, n, k, k)` where the outputs share parameters."""
 
     matrix: Float[np.ndarray, "n n *k_k"] | Float[Array, "n n *k_k"]
 

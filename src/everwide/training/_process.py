@@ -18,12 +18,7 @@ from ._data import cross_kernel, same_rows
 
 
 class Gaussian(eqx.Module):
-    """A Gaussian law of outputs: `mean` `(*times, m, k)`, `covariance` `(*times, m, m)`, the same for every output.
-
-    >>> import everwide.training as tr, jax, numpy as np
-    >>> tr.Gaussian(np.zeros((2, 1)), np.eye(2)).sample(jax.random.key(0), 5).shape
-    (5, 2, 1)
-    """
+    """A Gaussian law of outputs: `mean` `(*times, m, k)`, `covariance` `(*times, m, m)`, the same for every output."""
 
     mean: Float[np.ndarray, "*times m k"]
     covariance: Float[np.ndarray, "*times m m"]

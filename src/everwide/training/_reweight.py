@@ -55,8 +55,9 @@ def reweight_for_feature_update(
 def move_features(omega: Any, velocity: Field, step: float) -> Any:
     """Every feature, along the leading axis of `omega`, one step along the velocity.
 
-    >>> import everwide.training as tr, jax.numpy as jnp
-    >>> tr.move_features(jnp.array([[1.0, 2.0], [3.0, 4.0]]), lambda omega: -omega, step=0.5)
+    >>> import jax.numpy as jnp
+    >>> from everwide.training._reweight import move_features
+    >>> move_features(jnp.array([[1.0, 2.0], [3.0, 4.0]]), lambda omega: -omega, step=0.5)
     Array([[0.5, 1. ], [1.5, 2. ]], ...)
     """
     return jax.tree.map(lambda at, along: at + step * along, omega, jax.vmap(velocity)(omega))
