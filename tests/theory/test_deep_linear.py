@@ -13,6 +13,7 @@ import scipy.stats
 
 from everwide._checks import hidden_widths
 from everwide.theory import deep_linear
+from everwide.theory.deep_linear._law import ScaleLaw
 
 pytestmark = pytest.mark.once
 
@@ -54,10 +55,8 @@ def meijer_evidence(x, y, widths, variance):
 def test_the_evidence_is_a_meijer_g_function(widths, count, inputs, variance):
     x, y = data(count, inputs)
     expected = meijer_evidence(x, y, widths, variance)
-    assert deep_linear.deep_linear_log_evidence(x, y, widths, variance) == pytest.approx(expected, abs=1e-10)
-    assert deep_linear.deep_linear_log_evidence(x, y[:, None], list(widths), variance) == pytest.approx(
-        expected, abs=1e-10
-    )
+    assert deep_linear.log_evidence(x, y, widths, variance) == pytest.approx(expected, abs=1e-10)
+    assert deep_linear.log_evidence(x, y[:, None], list(widths), variance) == pytest.approx(expected, abs=1e-10)
 
 
 @pytest.mark.parametrize(("width", "depth", "size"), [(10_000, 64, 1.0), (40, 64, 0.3), (3, 1, 0.01), (300, 16, 1e4)])
@@ -96,7 +95,7 @@ def test_the_evidence_of_extreme_networks(width, depth, size):
                 break
         tilted = top + mpmath.log(total * step / mpmath.pi)
         expected = float(tilted - power * mpmath.log(2 * mpmath.pi / inputs))
-    found = deep_linear.deep_linear_log_evidence(np.eye(count, inputs), np.full(count, size), [width] * depth)
+    found = deep_linear.log_evidence(np.eye(count, inputs), np.full(count, size), [width] * depth)
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-10)
 
 
@@ -107,22 +106,22 @@ def test_one_hidden_layer_by_an_integral_over_its_scale():
         scale = scipy.stats.chi2(width, scale=1.5 / width)
         density = lambda s, scale=scale: scale.pdf(s) * (2 * np.pi * 1.5 * s / 6) ** -1.5 * np.exp(-6 * norm / (3 * s))
         total = scipy.integrate.quad(density, 0, np.inf, epsabs=0, epsrel=1e-11)[0]
-        found = deep_linear.deep_linear_log_evidence(x, y, [width], 1.5)
+        found = deep_linear.log_evidence(x, y, [width], 1.5)
         assert found == pytest.approx(np.log(total) - logdet / 2, abs=1e-9)
 
 
 def test_without_hidden_layers_it_is_linear_regression():
     x, y = data(4, 9)
     expected = scipy.stats.multivariate_normal(np.zeros(4), 0.7 / 9 * x @ x.T).logpdf(y)
-    assert deep_linear.deep_linear_log_evidence(x, y, [], 0.7) == pytest.approx(expected, abs=1e-12)
-    wide = deep_linear.deep_linear_log_evidence(x, y, [10**8], 1.0)
-    assert wide == pytest.approx(deep_linear.deep_linear_log_evidence(x, y, []), abs=2e-5)
+    assert deep_linear.log_evidence(x, y, [], 0.7) == pytest.approx(expected, abs=1e-12)
+    wide = deep_linear.log_evidence(x, y, [10**8], 1.0)
+    assert wide == pytest.approx(deep_linear.log_evidence(x, y, []), abs=2e-5)
 
 
 def test_targets_of_zero_are_the_limit_of_small_ones():
     x, y = data(3, 6)
-    small = deep_linear.deep_linear_log_evidence(x, 1e-30 * y, [12, 20])
-    assert deep_linear.deep_linear_log_evidence(x, 0 * y, [12, 20]) == pytest.approx(small, abs=1e-10)
+    small = deep_linear.log_evidence(x, 1e-30 * y, [12, 20])
+    assert deep_linear.log_evidence(x, 0 * y, [12, 20]) == pytest.approx(small, abs=1e-10)
 
 
 def drawn_networks(rng, widths, draws):
@@ -140,7 +139,7 @@ def test_the_posterior_of_networks_that_happen_to_interpolate():
     theta = drawn_networks(rng, [2, 3, 4], 400_000)
     x, y, near = np.array([1.0, 0.5]), 0.9, 0.05
     kept = theta[np.abs(theta @ x - y) < near]
-    posterior = deep_linear.deep_linear_posterior(x[None], [y], [3, 4])
+    posterior = deep_linear.posterior(x[None], [y], [3, 4])
     assert len(kept) / len(theta) / (2 * near) == pytest.approx(
         math.exp(posterior.log_evidence), rel=4 / np.sqrt(len(kept))
     )
@@ -158,7 +157,7 @@ def test_the_posterior_of_the_scale():
     x, y = data(4, 12)
     norm, _ = statistics(x, y)
     widths, variance = (5, 7, 6), 1.3
-    posterior = deep_linear.deep_linear_posterior(x, y, widths, variance)
+    posterior = deep_linear.posterior(x, y, widths, variance)
     logs = np.linspace(-5, 5, 101)  # trapezoids converge geometrically: nothing is left at the ends
     density = np.exp(posterior.scale_logpdf(np.exp(logs)))
     moment = lambda k: np.sum(density * np.exp((k + 1) * logs)) * 0.1
@@ -178,7 +177,7 @@ def test_the_posterior_of_the_scale():
 
 
 def test_the_law_of_the_prior_norm():
-    single = deep_linear.ScaleLaw((7,), 1.4)
+    single = ScaleLaw((7,), 1.4)
     values = np.array([1e-3, 0.2, 1.0, 3.0, 20.0])
     np.testing.assert_allclose(single.logpdf(values), scipy.stats.chi2(7, scale=0.2).logpdf(values), rtol=1e-11)
     # the product of two Gamma variables: a Bessel function
@@ -186,21 +185,19 @@ def test_the_law_of_the_prior_norm():
     bessel = np.log(2 * v ** ((a + b) / 2 - 1) * scipy.special.kve(a - b, 2 * np.sqrt(v))) - 2 * np.sqrt(v)
     bessel -= scipy.special.gammaln(a) + scipy.special.gammaln(b)
     # variance s and widths 7 and 4: factors 2 s / 7 and 2 s / 4, with s = 0.7
-    np.testing.assert_allclose(
-        deep_linear.ScaleLaw((7, 4), 0.7).logpdf(values), bessel - np.log(0.2 * 0.35), rtol=1e-10
-    )
-    law = deep_linear.deep_linear_prior_norm(4, [5, 3])
+    np.testing.assert_allclose(ScaleLaw((7, 4), 0.7).logpdf(values), bessel - np.log(0.2 * 0.35), rtol=1e-10)
+    law = deep_linear.prior_norm(4, [5, 3])
     logs = np.log(np.sum(drawn_networks(np.random.default_rng(6), [4, 5, 3], 40_000) ** 2, 1))
     assert abs(logs.mean() - law.log_mean) < 4 * logs.std() / 200
     assert logs.var() == pytest.approx(law.log_variance, rel=0.05)
-    assert np.log(law.sample(np.random.default_rng(7), 40_000)).mean() == pytest.approx(law.log_mean, abs=0.03)
+    assert np.log(law.sample(40_000, seed=7)).mean() == pytest.approx(law.log_mean, abs=0.03)
     assert law.log_moment(1.0) == pytest.approx(0.0, abs=1e-14)
     assert law.log_moment(-1.5) == math.inf
 
 
 def test_depth_and_width_do_not_commute():
     """`log |theta|` is near a Gaussian of mean `-L / 2n` and variance `L / 2n` for `L` random layers of width `n`."""
-    law = deep_linear.ScaleLaw((50,) * 30)
+    law = ScaleLaw((50,) * 30)
     assert law.log_mean / 2 == pytest.approx(-30 / 100, rel=0.02)
     assert law.log_variance / 4 == pytest.approx(30 / 100, rel=0.03)
 
@@ -222,7 +219,7 @@ def test_the_scale_at_large_size():
     for width, depth in ((25_000, 20), (5_000, 20), (1_000, 20), (125, 20)):
         lam = deep_linear.effective_depth(count, [width] * depth)
         assert lam == pytest.approx(count * depth / width)
-        exact = deep_linear.deep_linear_posterior(x, y, [width] * depth).scale_mean
+        exact = deep_linear.posterior(x, y, [width] * depth).scale_mean
         assert deep_linear.posterior_scale(norm, count / inputs, lam) == pytest.approx(exact, rel=0.01)
 
 
@@ -240,7 +237,7 @@ def test_the_variance_of_largest_evidence(widths):
     x, y = data(4, 9)
     found = deep_linear.evidence_optimal_variance(x, y, widths)
     search = scipy.optimize.minimize_scalar(
-        lambda v: -deep_linear.deep_linear_log_evidence(x, y, widths, math.exp(v)),
+        lambda v: -deep_linear.log_evidence(x, y, widths, math.exp(v)),
         bracket=(-1, 1),
         options={"xtol": 1e-9},
     )
@@ -293,7 +290,7 @@ def test_the_evidence_of_huge_targets_grows_as_the_norm_to_a_power():
     for depth in (1, 4):
         rate = 5 * np.sum(np.linalg.lstsq(x, y, rcond=None)[0] ** 2) / 2
         for scale in 10.0 ** np.array([6, 9, *range(15, 105, 5)]):
-            found = deep_linear.deep_linear_log_evidence(x, scale * y, [20] * depth)
+            found = deep_linear.log_evidence(x, scale * y, [20] * depth)
             power = (rate * scale**2) ** (1 / (depth + 1))
             law = -(depth + 1) * 10 ** (depth / (depth + 1)) * power
             assert found == pytest.approx(law, rel=20 * np.log(power) * 10 / power + 1e-12)
@@ -303,7 +300,7 @@ def test_the_evidence_of_large_targets_is_smooth_where_the_formula_changes():
     """Second differences of a smooth function of the logarithm are small; 3e10 is where digits of the path end."""
     x, y = data(3, 5)
     scales = 10 ** np.linspace(8.5, 9.5, 41)
-    values = np.array([deep_linear.deep_linear_log_evidence(x, s * y, [20]) / s for s in scales])
+    values = np.array([deep_linear.log_evidence(x, s * y, [20]) / s for s in scales])
     assert np.ptp(values) < 1e-6 * abs(values[0])
     assert np.all(np.diff(values) < 0)
 
@@ -311,34 +308,34 @@ def test_the_evidence_of_large_targets_is_smooth_where_the_formula_changes():
 X, Y = data(3, 5)
 BAD = {
     "more rows than inputs": (
-        lambda: deep_linear.deep_linear_log_evidence(X.T, np.ones(5), [3]),
+        lambda: deep_linear.log_evidence(X.T, np.ones(5), [3]),
         "5 rows of dimension 3",
     ),
-    "dependent rows": (lambda: deep_linear.deep_linear_log_evidence(np.ones((2, 5)), [1, 1], [3]), "only 1 of them"),
-    "one vector": (lambda: deep_linear.deep_linear_log_evidence(X[0], [1.0], [3]), "shape"),
-    "images": (lambda: deep_linear.deep_linear_log_evidence(np.ones((2, 3, 4)), [1, 1], [3]), "Flatten"),
-    "two outputs": (lambda: deep_linear.deep_linear_log_evidence(X, np.ones((3, 2)), [3]), r"y has shape \(3, 2\)"),
-    "too few targets": (lambda: deep_linear.deep_linear_posterior(X, Y[:2], [3]), r"y has shape \(2,\)"),
-    "missing targets": (lambda: deep_linear.deep_linear_posterior(X, [1, np.nan, 2], [3]), "not finite"),
-    "huge targets": (lambda: deep_linear.deep_linear_posterior(X, 1e200 * Y, [3]), "Rescale"),
+    "dependent rows": (lambda: deep_linear.log_evidence(np.ones((2, 5)), [1, 1], [3]), "only 1 of them"),
+    "one vector": (lambda: deep_linear.log_evidence(X[0], [1.0], [3]), "shape"),
+    "images": (lambda: deep_linear.log_evidence(np.ones((2, 3, 4)), [1, 1], [3]), "Flatten"),
+    "two outputs": (lambda: deep_linear.log_evidence(X, np.ones((3, 2)), [3]), r"y has shape \(3, 2\)"),
+    "too few targets": (lambda: deep_linear.posterior(X, Y[:2], [3]), r"y has shape \(2,\)"),
+    "missing targets": (lambda: deep_linear.posterior(X, [1, np.nan, 2], [3]), "not finite"),
+    "huge targets": (lambda: deep_linear.posterior(X, 1e200 * Y, [3]), "Rescale"),
     "lost scales": (
-        lambda: deep_linear.deep_linear_posterior(X, 1e50 * Y, [3]).scale_mean,
+        lambda: deep_linear.posterior(X, 1e50 * Y, [3]).scale_mean,
         "Rescale y, or the variance",
     ),
-    "an empty layer": (lambda: deep_linear.deep_linear_log_evidence(X, Y, [3, 0]), r"widths\[1\]=0"),
+    "an empty layer": (lambda: deep_linear.log_evidence(X, Y, [3, 0]), r"widths\[1\]=0"),
     "half a unit": (lambda: hidden_widths([2.5]), r"widths\[0\]=2.5"),
     "one number": (lambda: hidden_widths(7), r"\[7\] \* depth"),
-    "no variance": (lambda: deep_linear.deep_linear_log_evidence(X, Y, [3], 0.0), "variance=0.0"),
-    "infinite evidence": (lambda: deep_linear.deep_linear_log_evidence(X, 0 * Y, [3]), "width 3 is not wider"),
+    "no variance": (lambda: deep_linear.log_evidence(X, Y, [3], 0.0), "variance=0.0"),
+    "infinite evidence": (lambda: deep_linear.log_evidence(X, 0 * Y, [3]), "width 3 is not wider"),
     "zero targets": (lambda: deep_linear.evidence_optimal_variance(X, 0 * Y, [30]), "No best one"),
     "negative depth": (lambda: deep_linear.evidence_by_depth(X, Y, 3, [1, -1]), "0 or more"),
-    "other inputs": (lambda: deep_linear.deep_linear_posterior(X, Y, [3]).predict(np.ones((2, 4))), r"\(n, 5\)"),
+    "other inputs": (lambda: deep_linear.posterior(X, Y, [3]).predict(np.ones((2, 4))), r"\(n, 5\)"),
     "too much data": (lambda: deep_linear.posterior_scale(1.0, 1.5, 1.0), "alpha=1.5"),
     "a negative depth": (lambda: deep_linear.posterior_scale(1.0, 0.5, -1.0), "effective_depth=-1"),
     "no norm": (lambda: deep_linear.posterior_scale(0.0, 0.5, 1.0), "squared_norm=0"),
     "no alpha": (lambda: deep_linear.marchenko_pastur(0.0), "alpha=0"),
-    "negative values": (lambda: deep_linear.ScaleLaw((3,)).logpdf([-1.0]), "above 0"),
-    "a constant": (lambda: deep_linear.ScaleLaw(()).logpdf([1.0]), "no density"),
+    "negative values": (lambda: ScaleLaw((3,)).logpdf([-1.0]), "above 0"),
+    "a constant": (lambda: ScaleLaw(()).logpdf([1.0]), "no density"),
 }
 
 

@@ -46,6 +46,17 @@ def test_kappa_solves_its_equation_in_exact_arithmetic(name):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("convention", ["simon", "canatar"])
+def test_overfitting_of_equal_modes_in_closed_form(convention):
+    """Ten modes of eigenvalue 1 share `n` examples; with `kappa = 1` half of each is learned, at ridge `n - 5`."""
+    curve = learning_curve(np.ones(10), np.ones(10), [4.0, 8.0], [0.0, 3.0], convention=convention)
+    assert curve.overfitting.tolist() == pytest.approx([1 / (1 - 4 / 10), 8 / (8 - 10 / 4)], rel=1e-12)
+    left = np.sum((curve.mean - 1) ** 2, -1)  # the error of the mean predictor
+    np.testing.assert_allclose(curve.test_error, curve.overfitting * left, rtol=1e-12)
+    assert float(learning_curve(np.ones(10), np.ones(10), 0.0).overfitting) == 1.0
+
+
+@pytest.mark.once
 @pytest.mark.parametrize(("n", "ridge", "noise"), [(30, 0.0, 0.0), (30, 0.05, 0.5), (60, 1e-3, 0.3)])
 def test_regressions_on_random_features_err_as_predicted(n, ridge, noise):
     rng, modes, draws = np.random.default_rng(n), 250, 100

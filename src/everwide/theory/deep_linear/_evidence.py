@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..._checks import InputError, hidden_widths
+from ..._checks import InputError
+from ..._checks import hidden_widths as all_hidden
 from ..._engine import as_rows
 from ._law import ScaleLaw
 
@@ -81,10 +82,10 @@ def interpolate(x: Any, y: Any) -> Interpolation:
             "have no density. Drop duplicate and dependent rows."
         )
     theta = basis @ scipy.linalg.solve_triangular(triangle.T, targets, lower=True, check_finite=False)
-    found = Interpolation(theta, basis.T, float(2 * np.sum(np.log(sizes))))
-    if not math.isfinite(found.squared_norm) or (found.squared_norm == 0) != (not targets.any()):
+    fit = Interpolation(theta, basis.T, float(2 * np.sum(np.log(sizes))))
+    if not math.isfinite(fit.squared_norm) or (fit.squared_norm == 0) != (not targets.any()):
         raise InputError("The squares of y / x are out of the range of float64. Rescale y, and the variance with it.")
-    return found
+    return fit
 
 
 def _targets(y: Any, count: int) -> np.ndarray:
@@ -100,21 +101,26 @@ def _targets(y: Any, count: int) -> np.ndarray:
     return targets.reshape(count)
 
 
-def deep_linear_log_evidence(x: Any, y: Any, widths: Sequence[int], variance: float = 1.0) -> float:
+def log_evidence(x: Any, y: Any, hidden_widths: Sequence[int], variance: float = 1.0) -> float:
     """`log p(y | x)` of a deep linear network with Gaussian weights and no noise: exact at every width and depth.
 
-    - `x`: `(P, n0)` independent rows; `y`: `(P,)`. `widths`: of the hidden layers, narrower than `P` too; none is
-      plain linear regression. Weights have variance `variance / fan_in`.
+    Args:
+        x: `(P, n0)`, independent rows.
+        y: `(P,)`.
+        hidden_widths: one for each hidden layer, narrower than `P` too; none is plain linear regression.
+        variance: of the weights, times their fan-in.
+
+    Returns:
+        The number.
 
     >>> import numpy as np
-
     >>> from everwide.theory import deep_linear
     >>> x, y = np.eye(3, 10), np.ones(3)
-    >>> deeper = [deep_linear.deep_linear_log_evidence(x, y, [20] * depth) for depth in (0, 1, 4)]
+    >>> deeper = [deep_linear.log_evidence(x, y, [20] * depth) for depth in (0, 1, 4)]
     >>> np.round(deeper, 3)
     array([-14.303, -11.103,  -8.668])
 
     The Meijer G-function of Hanin and Zlokapa, "Bayesian interpolation with deep linear networks" (2023), as an
     integral on its contour of steepest descent.
     """
-    return interpolate(x, y).log_evidence(ScaleLaw(hidden_widths(widths), float(variance)))
+    return interpolate(x, y).log_evidence(ScaleLaw(all_hidden(hidden_widths), float(variance)))

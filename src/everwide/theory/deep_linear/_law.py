@@ -8,27 +8,20 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma, polygamma
 
-from ..._checks import InputError, hidden_widths, positive, whole
+from ..._checks import InputError, positive, whole
+from ..._checks import hidden_widths as all_hidden
 from ._contour import Gammas, log_mellin_barnes
 
 
 @dataclass(frozen=True)
 class ScaleLaw:
-    """The law of `prod_l (variance / n_l) chi^2(n_l)`: the squared size of a product of random matrices.
-
-    - `widths`: the `n_l`. `variance`: of the weights, times their fan-in.
-
-    >>> from everwide.theory import deep_linear
-    >>> law = deep_linear.ScaleLaw((50,) * 30)
-    >>> law.mean, round(law.log_mean, 3), round(law.log_variance, 3)
-    (1.0, -0.604, 1.224)
-    """
+    """The law of `prod_l (variance / n_l) chi^2(n_l)`: the squared size of a product of random matrices."""
 
     widths: tuple[int, ...]
     variance: float = 1.0
 
     def __post_init__(self) -> None:
-        hidden_widths(self.widths)
+        all_hidden(self.widths)
         positive(self.variance, "variance")
 
     @property
@@ -66,14 +59,15 @@ class ScaleLaw:
             raise InputError(f"ScaleLaw.logpdf({value!r}): expected finite numbers above 0.")
         scale = len(self.widths) * math.log(self.variance)
         gammas = self.gammas(0.0)
-        one = lambda v: log_mellin_barnes(gammas, math.log(v) - scale) - math.log(v)
-        return np.array([one(v) for v in values.ravel()]).reshape(values.shape)
+        logs = np.log(values)
+        density = [log_mellin_barnes(gammas, log - scale) - log for log in logs.ravel().tolist()]
+        return np.array(density).reshape(values.shape)
 
-    def sample(self, rng: np.random.Generator, size: int) -> np.ndarray:
+    def sample(self, n: int, seed: int = 0) -> np.ndarray:
         """Independent draws."""
-        logs = np.zeros(size)
-        for n in self.widths:
-            logs += np.log(rng.chisquare(n, size) * (self.variance / n))
+        rng, logs = np.random.default_rng(seed), np.zeros(n)
+        for width in self.widths:
+            logs += np.log(rng.chisquare(width, n) * (self.variance / width))
         return np.exp(logs)
 
     def log_tilted(self, power: float, rate: float) -> float:
@@ -93,19 +87,26 @@ class ScaleLaw:
         return Gammas(widths / 2, np.full(len(widths), float(shift)), count.astype(float))
 
 
-def deep_linear_prior_norm(inputs: int, widths: Sequence[int], variance: float = 1.0) -> ScaleLaw:
+def prior_norm(inputs: int, hidden_widths: Sequence[int], variance: float = 1.0) -> ScaleLaw:
     """The law of `|theta|^2` of a random deep linear network `f(x) = theta . x`, exact at every width.
-
-    - `inputs`: the dimension of `x`; `widths`: of the hidden layers; weights have variance `variance / fan_in`.
 
     The logarithm of `|theta|` has a mean near `-L / (2 n)` and a variance near `L / (2 n)` for `L` layers of width `n`:
     depth and width do not commute.
 
+    Args:
+        inputs: the dimension of `x`.
+        hidden_widths: one for each hidden layer.
+        variance: weights have variance `variance / fan_in`.
+
+    Returns:
+        The law of a product of chi-squared variables: `mean`, `log_mean`, `log_variance`, `log_moment(order)`,
+        `logpdf(value)`, `sample(n, seed)`.
+
     >>> from everwide.theory import deep_linear
-    >>> shallow, deep = (deep_linear.deep_linear_prior_norm(100, [100] * hidden) for hidden in (1, 99))
+    >>> shallow, deep = (deep_linear.prior_norm(100, [100] * hidden) for hidden in (1, 99))
     >>> round(shallow.log_variance / 4, 4), round(deep.log_variance / 4, 4)
     (0.0101, 0.505)
 
     Hanin and Nica, "Products of many large random matrices and gradients in deep neural networks" (2020).
     """
-    return ScaleLaw((whole(inputs, "inputs"), *hidden_widths(widths)), float(variance))
+    return ScaleLaw((whole(inputs, "inputs"), *all_hidden(hidden_widths)), float(variance))

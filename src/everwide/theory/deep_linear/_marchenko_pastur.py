@@ -14,14 +14,7 @@ _TRACY_WIDOM_99 = 2.0234  # for real matrices: 99 % of the largest eigenvalues o
 
 @dataclass(frozen=True)
 class Outliers:
-    """The eigenvalues, ascending, of a Gram matrix that noise does not explain, and the level above which they lie.
-
-    >>> import numpy as np
-
-    >>> from everwide.theory import deep_linear
-    >>> deep_linear.marchenko_pastur(0.5).outliers(np.diag([0.2, 1.0, 30.0]))
-    Outliers(values=array([30.]), level=3.97...)
-    """
+    """The eigenvalues, ascending, of a Gram matrix that noise does not explain, and the level above which they lie."""
 
     values: np.ndarray
     level: float
@@ -36,11 +29,7 @@ class Outliers:
 class MarchenkoPastur:
     """The law of the eigenvalues of `A A^T / n`, `A` a large `(P, n)` matrix of independent entries, `alpha = P / n`.
 
-    Make it with `marchenko_pastur`.
-
-    >>> from everwide.theory import deep_linear
-    >>> deep_linear.marchenko_pastur(4.0).zeros
-    0.75
+    Made by `marchenko_pastur`.
     """
 
     alpha: float
@@ -84,14 +73,6 @@ class MarchenkoPastur:
 
         The level is the 99 % quantile of the largest eigenvalue of pure noise, at this size.
 
-        >>> import numpy as np
-
-        >>> from everwide.theory import deep_linear
-        >>> a = np.random.default_rng(0).normal(size=(100, 400))
-        >>> a[:, :50] += 1.0
-        >>> deep_linear.marchenko_pastur(100 / 400).outliers(a @ a.T / 400).count
-        1
-
         Johnstone, "On the distribution of the largest eigenvalue in principal components analysis" (2001).
         """
         values = Spectrum.of(gram, what="gram").values
@@ -104,7 +85,15 @@ class MarchenkoPastur:
 
 
 def marchenko_pastur(alpha: float, *, variance: float = 1.0) -> MarchenkoPastur:
-    """The law of the eigenvalues of `A A^T / n` for a large `(P, n)` matrix of noise, `alpha = P / n`.
+    """The law of the eigenvalues of `A A^T / n` for a large `(P, n)` matrix of noise.
+
+    Args:
+        alpha: `P / n`.
+        variance: of the entries of `A`.
+
+    Returns:
+        `edges`, `zeros` (the share of eigenvalues that are 0), `pdf(value)`, `cdf(value)`, and `outliers(gram)`: the
+        `values` of a Gram matrix that noise does not explain, how many (`count`), and the `level` above which they lie.
 
     >>> from everwide.theory import deep_linear
     >>> law = deep_linear.marchenko_pastur(0.25)

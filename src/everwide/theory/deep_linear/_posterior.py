@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._checks import InputError, hidden_widths
+from ..._checks import InputError
+from ..._checks import hidden_widths as all_hidden
 from ..._engine import as_rows
 from ._evidence import Interpolation, interpolate
 from ._law import ScaleLaw
@@ -16,12 +17,7 @@ _LARGEST = 1e10  # log evidence; differences are good to five digits then
 
 
 class PosteriorPrediction(NamedTuple):
-    """Mean and variance of the outputs at new points, each `(n,)`.
-
-    >>> from everwide.theory import deep_linear
-    >>> deep_linear.PosteriorPrediction._fields
-    ('mean', 'variance')
-    """
+    """Mean and variance of the outputs at new points, each `(n,)`."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -29,18 +25,11 @@ class PosteriorPrediction(NamedTuple):
 
 @dataclass(frozen=True)
 class DeepLinearPosterior:
-    """Deep linear networks that interpolate the data. Make it with `deep_linear_posterior`.
+    """Deep linear networks that interpolate the data. Made by `posterior`.
 
     `theta = theta* + r u`: `theta` is the interpolant of least norm, `u` is uniform on the unit sphere orthogonal to
     the data, and `r^2` is `variance S / n0` times a chi-square variable; `S` is the squared scale of the hidden layers,
     1 for wide ones. The data speak about `S` through the norm of `theta` alone.
-
-    >>> import numpy as np
-
-    >>> from everwide.theory import deep_linear
-    >>> posterior = deep_linear.deep_linear_posterior(np.eye(3, 10), np.ones(3), [20] * 4)
-    >>> posterior.theta.round(3)[:4], round(posterior.scale_mean, 3)
-    (array([1., 1., 1., 0.]), 3.271)
     """
 
     interpolation: Interpolation
@@ -84,15 +73,7 @@ class DeepLinearPosterior:
         return np.asarray(prior - self._power * np.log(values) - self._rate / values - self._log_tilted(0))
 
     def predict(self, x: Any) -> PosteriorPrediction:
-        """Mean and variance of the output at each row of `x`.
-
-        >>> import numpy as np
-
-        >>> from everwide.theory import deep_linear
-        >>> posterior = deep_linear.deep_linear_posterior(np.eye(3, 10), np.ones(3), [20] * 4)
-        >>> posterior.predict(np.eye(10)[[0, 9]]).variance.round(4)
-        array([0.    , 0.3271])
-        """
+        """Mean and variance of the output at each row of `x`."""
         rows = as_rows(x).x.astype(np.float64)
         if rows.shape[1:] != (self.interpolation.inputs,):
             raise InputError(f"x has shape {rows.shape}, expected (n, {self.interpolation.inputs}) as in the data.")
@@ -121,18 +102,30 @@ class DeepLinearPosterior:
         return self._log_tilted(order) - evidence
 
 
-def deep_linear_posterior(x: Any, y: Any, widths: Sequence[int], variance: float = 1.0) -> DeepLinearPosterior:
-    """The exact posterior of a deep linear network that interpolates `y`. Arguments as in `deep_linear_log_evidence`.
+def posterior(x: Any, y: Any, hidden_widths: Sequence[int], variance: float = 1.0) -> DeepLinearPosterior:
+    """The exact posterior of a deep linear network that interpolates `y`.
+
+    Args:
+        x: `(P, n0)`, independent rows.
+        y: `(P,)`.
+        hidden_widths: one for each hidden layer, narrower than `P` too; none is plain linear regression.
+        variance: of the weights, times their fan-in.
+
+    Returns:
+        `theta`, the mean of the parameters; `log_evidence`; `scale_mean`, `scale_variance`, `scale_logpdf(scale)` of
+        the squared scale of the hidden layers; `squared_norm`; `weight_variance` in directions that the data leave
+        open; `predict(x)`, `mean` and `variance` of outputs.
 
     >>> import numpy as np
-
     >>> from everwide.theory import deep_linear
-    >>> wide = deep_linear.deep_linear_posterior(np.eye(3, 10), np.ones(3), [10**6])
+    >>> wide = deep_linear.posterior(np.eye(3, 10), np.ones(3), [10**6])
     >>> round(wide.scale_mean, 4), wide.predict(np.ones((1, 10))).mean
     (1.0, array([3.]))
+    >>> deep_linear.posterior(np.eye(3, 10), np.ones(3), [20] * 4).predict(np.eye(10)[[0, 9]]).variance.round(4)
+    array([0.    , 0.3271])
 
     Hanin and Zlokapa, "Bayesian interpolation with deep linear networks" (2023).
     """
-    posterior = DeepLinearPosterior(interpolate(x, y), ScaleLaw(hidden_widths(widths), float(variance)))
-    posterior.interpolation.log_evidence(posterior.prior)  # raises where there is none
-    return posterior
+    result = DeepLinearPosterior(interpolate(x, y), ScaleLaw(all_hidden(hidden_widths), float(variance)))
+    result.interpolation.log_evidence(result.prior)  # raises where there is none
+    return result

@@ -1,14 +1,10 @@
 """How much data a kernel, and so a wide network, needs."""
 
-from ._curve import LearningCurve as LearningCurve
 from ._curve import learning_curve as learning_curve
-from ._eigensystem import Eigensystem as Eigensystem
 from ._eigensystem import eigensystem as eigensystem
 from ._eigensystem import sphere_eigenvalues as sphere_eigenvalues
-from ._hermite import Definiteness as Definiteness
 from ._hermite import definiteness as definiteness
 from ._hermite import hermite_coefficients as hermite_coefficients
-from ._mercer import Mercer as Mercer
 from ._mercer import cumulative_power as cumulative_power
 from ._mercer import mercer as mercer
 from ._mercer import rkhs_norm as rkhs_norm

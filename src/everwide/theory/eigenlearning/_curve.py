@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._checks import InputError
 from ..._compile import trusted_jit
 from ._kappa import Problem, effective_ridge, shares
 from ._spectra import checked_problem
@@ -18,21 +19,7 @@ _FEWEST_MODES, _FEWEST_SETTINGS = 64, 8
 
 
 class LearningCurve(eqx.Module):
-    """Predictions for each `n` and ridge: `settings` is the shape to which `n`, `ridge` and `noise` broadcast.
-
-    - `kappa`: the effective ridge; infinite without examples. `learnability`: of every mode, from 0 to 1.
-    - `test_error`: mean squared error on new examples. `train_error`: on the training examples, with their noise.
-    - `overfitting`: the factor by which errors exceed those of the mean predictor; 1 without examples.
-    - `mean`, `variance`: of every coefficient of the predictor over training sets; different modes are uncorrelated.
-      Of a mode with a multiplicity: the norm of the mean, and the variance of each of its coefficients.
-
-    Numpy arrays in float64; JAX arrays where an argument was traced.
-
-    >>> from everwide.theory import eigenlearning
-    >>> found = eigenlearning.learning_curve([1.0, 0.5, 0.25, 0.125], [1.0, 1.0, 0.0, 0.0], n=[1, 2])
-    >>> found.learnability.sum(axis=-1)
-    array([1., 2.])
-    """
+    """Predictions for each `n` and ridge. Made by `learning_curve`."""
 
     kappa: Float[Array | np.ndarray, "*settings"]
     learnability: Float[Array | np.ndarray, "*settings modes"]
@@ -54,31 +41,41 @@ def learning_curve(
 ) -> LearningCurve:
     """Predict kernel (ridge) regression on `n` random examples from the eigenvalues of the kernel and the target.
 
-    - `eigenvalues`: `(modes,)`, of the kernel under the distribution of the inputs; a mode of eigenvalue 0 is never
-      learned. `coefficients`: of the target, one for each mode; their squares sum to its mean square.
-    - `n`: examples, whole or not. `ridge`: what is added to the diagonal of the kernel matrix, not multiplied by `n`.
-    - `noise`: standard deviation of the training targets. The three are numbers, or arrays that broadcast.
-    - `multiplicities`: how often each eigenvalue occurs; then a coefficient is the norm of those of its modes.
-    - `convention`: "simon", whose test error is that on noisy targets; or "canatar", whose test error is that on the
-      function without noise, and whose `kappa` is `n` times that of Simon.
-
     Without a ridge, and with at least as many examples as modes, values are the limits of a vanishing ridge; where the
     numbers are equal and something cannot be learned, the test error is infinite. Numbers are computed in float64
     whatever the precision of JAX; under `jax.grad`, `jax.jit` and `jax.vmap` in the widest precision that JAX has
     enabled. All arguments but `n = 0` have derivatives of any order.
 
-    >>> import numpy as np
+    Args:
+        eigenvalues: `(modes,)`, of the kernel under the distribution of the inputs; a mode of eigenvalue 0 is never
+            learned.
+        coefficients: of the target, one for each mode; their squares sum to its mean square.
+        n: examples, whole or not; a number or an array, as `ridge` and `noise`, which broadcast.
+        ridge: what is added to the diagonal of the kernel matrix, not multiplied by `n`.
+        noise: standard deviation of the training targets.
+        multiplicities: how often each eigenvalue occurs; then a coefficient is the norm of those of its modes.
+        convention: "simon", whose test error is that on noisy targets; or "canatar", whose test error is that on the
+            function without noise, and whose `kappa` is `n` times that of Simon.
 
+    Returns:
+        Arrays of the shape to which `n`, `ridge` and `noise` broadcast, numpy in float64 or JAX where an argument was
+        traced. `kappa`: the effective ridge, infinite without examples; `learnability`: of every mode, from 0 to 1;
+        `test_error`: mean squared error on new examples; `train_error`: on the training examples, with their noise;
+        `overfitting`: the factor by which errors exceed those of the mean predictor, 1 without examples; `mean`,
+        `variance`: of every coefficient of the predictor over training sets (of a mode with a multiplicity: the norm
+        of the mean, and the variance of each of its coefficients); different modes are uncorrelated.
+
+    >>> import numpy as np
     >>> from everwide.theory import eigenlearning
     >>> lam = np.arange(1, 1001) ** -2.0
-    >>> found = eigenlearning.learning_curve(lam, lam**0.5, n=np.array([10, 100]), ridge=1e-3, noise=0.1)
-    >>> np.round(found.test_error, 4)
+    >>> curve = eigenlearning.learning_curve(lam, lam**0.5, n=np.array([10, 100]), ridge=1e-3, noise=0.1)
+    >>> np.round(curve.test_error, 4)
     array([0.2409, 0.0423])
 
     Simon et al., "The eigenlearning framework" (2021); Canatar, Bordelon and Pehlevan (2021).
     """
     if convention not in CONVENTIONS:
-        raise ValueError(f"learning_curve(convention={convention!r}): expected 'simon' or 'canatar'.")
+        raise InputError(f"learning_curve(convention={convention!r}): expected 'simon' or 'canatar'.")
     given = checked_problem(eigenvalues, coefficients, n, ridge, noise, multiplicities)
     if given.traced:
         dtype = jax.dtypes.canonicalize_dtype(np.float64)

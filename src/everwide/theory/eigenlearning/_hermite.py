@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..._checks import positive, whole
+from ..._checks import InputError, positive, whole
 from .._response import Response, response
 
 _DEGREE = 60  # up to which polynomials are told from other functions
@@ -22,11 +22,15 @@ def hermite_coefficients(
 
     For inputs of unit length, `E[f(w.x) f(w.x')] = sum_k c_k^2 (x.x')^k` over Gaussian `w`.
 
-    - `activation`: one of everwide's, or any function of arrays, element by element. Its kinks and jumps
-      are found.
+    Args:
+        activation: one of everwide's, or any function of arrays, element by element. Its kinks and jumps are found.
+        degree: the last one.
+        std: of the inputs.
+
+    Returns:
+        `(degree + 1,)`.
 
     >>> import everwide as ew, numpy as np
-
     >>> from everwide.theory import eigenlearning
     >>> np.round(eigenlearning.hermite_coefficients(ew.Relu(), 2), 6)
     array([0.398942, 0.5     , 0.282095])
@@ -34,8 +38,8 @@ def hermite_coefficients(
     return _coefficients(response(activation), whole(degree, "degree", 0), positive(std, "std"))
 
 
-def _coefficients(found: Response, degree: int, std: float) -> np.ndarray:
-    rule = found.rule(std, 2 * math.sqrt(degree) + 12)  # beyond, density times polynomial is nothing
+def _coefficients(act: Response, degree: int, std: float) -> np.ndarray:
+    rule = act.rule(std, 2 * math.sqrt(degree) + 12)  # beyond, density times polynomial is nothing
     z, half = rule.places, np.exp(-(rule.places**2) / 4)
     values = rule.values * rule.weights * half / math.sqrt(2 * math.pi)
     before, now, terms = np.zeros_like(z), half, []  # times a root of the density, or it overflows
@@ -46,12 +50,7 @@ def _coefficients(found: Response, degree: int, std: float) -> np.ndarray:
 
 
 class Definiteness(NamedTuple):
-    """Is a kernel of one hidden layer certain to be positive definite on these inputs, and why. Made by `definiteness`.
-
-    >>> from everwide.theory import eigenlearning
-    >>> eigenlearning.Definiteness(True, "why").guaranteed
-    True
-    """
+    """Made by `definiteness`."""
 
     guaranteed: bool
     reason: str
@@ -64,8 +63,14 @@ def definiteness(activation: Callable[[Any], Any], x: Any) -> Definiteness:
     many even and infinitely many odd terms, rows may be antipodal. That `f` is no polynomial is not enough for that:
     `tanh` is odd, and a pair `x, -x` makes its kernel singular.
 
-    >>> import everwide as ew, numpy as np
+    Args:
+        activation: as in `hermite_coefficients`.
+        x: `(n, d)`, rows of one length.
 
+    Returns:
+        `guaranteed`, and the `reason`, a sentence.
+
+    >>> import everwide as ew, numpy as np
     >>> from everwide.theory import eigenlearning
     >>> eigenlearning.definiteness(ew.Tanh(), np.array([[1.0, 0.0], [-1.0, 0.0]]))
     Definiteness(guaranteed=False, reason='Rows 0 and 1 are antipodal, and the even part of the activation is a \
@@ -73,10 +78,10 @@ polynomial.')
     """
     rows = np.asarray(x, np.float64)
     if rows.ndim != 2 or not rows.size or not np.isfinite(rows).all():
-        raise ValueError(f"x has shape {rows.shape}, expected finite numbers of shape (n, d).")
+        raise InputError(f"x has shape {rows.shape}, expected finite numbers of shape (n, d).")
     lengths = np.linalg.norm(rows, axis=1)
     if not lengths.min() > 0 or np.ptp(lengths) > _EQUAL * lengths.max():
-        raise ValueError(
+        raise InputError(
             f"Rows of x have lengths {lengths.min():.6g} to {lengths.max():.6g}, expected one. Scale them."
         )
     directions = rows / lengths[:, None]
@@ -97,13 +102,13 @@ polynomial.')
     )
 
 
-def _polynomial_parts(found: Response, std: float) -> dict[str, bool]:
+def _polynomial_parts(act: Response, std: float) -> dict[str, bool]:
     """Is the even, is the odd part a polynomial of low degree: does it go on, far outside, as its terms say?"""
-    terms = _coefficients(found, _DEGREE, std)
+    terms = _coefficients(act, _DEGREE, std)
     terms[np.abs(terms) <= _NEGLIGIBLE * np.max(np.abs(terms))] = 0
     roots = np.array([math.sqrt(math.factorial(k)) for k in range(len(terms))])
     z = np.array([25.0, 27.0])  # where sixty terms of other functions are far off
-    right, left = found.function(std * z), found.function(-std * z)
+    right, left = act.function(std * z), act.function(-std * z)
     rounding = _NEGLIGIBLE * (np.abs(right) + np.abs(left))
 
     def goes_on(parity: int) -> bool:

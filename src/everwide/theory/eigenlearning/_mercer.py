@@ -7,6 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from ..._checks import InputError, finite_array
 from ...spectral import Spectrum
 from ._spectra import checked_eigenvalues
 
@@ -15,18 +16,7 @@ _ROUNDING = 1e-10  # share of a norm that rounding leaves on modes of eigenvalue
 
 
 class Mercer(eqx.Module):
-    """`K(x, x') = sum_i lam_i psi_i(x) psi_i(x')` on points with weights. Made by `mercer`.
-
-    - `eigenvalues`: `(modes,)`, descending; what is zero up to rounding is 0.
-    - `eigenfunctions`: `(points, modes)`, orthonormal: `psi.T @ (weights[:, None] * psi)` is the identity.
-
-    >>> import numpy as np
-
-    >>> from everwide.theory import eigenlearning
-    >>> found = eigenlearning.mercer(np.diag([2.0, 4.0]))
-    >>> found.eigenvalues, found.coefficients([3.0, 1.0]) ** 2
-    (array([2., 1.]), array([0.5, 4.5]))
-    """
+    """`K(x, x') = sum_i lam_i psi_i(x) psi_i(x')` on points with weights. Made by `mercer`."""
 
     eigenvalues: Float[np.ndarray, " modes"]
     eigenfunctions: Float[np.ndarray, "points modes"]
@@ -34,40 +24,48 @@ class Mercer(eqx.Module):
 
     def coefficients(self, target: Any) -> Float[np.ndarray, "modes *outputs"]:
         """Of values `(points,)` or `(points, outputs)`: what `learning_curve` asks for, one output at a time."""
-        values = _finite("target", target)
+        values = finite_array(target, "target")
         if not values.ndim or len(values) != len(self.weights):
-            raise ValueError(
+            raise InputError(
                 f"target has shape {values.shape}, expected ({len(self.weights)},): a value at each point."
             )
         return np.tensordot(self.eigenfunctions * self.weights[:, None], values, (0, 0))
 
 
-def mercer(gram: Any, weights: Any = None) -> Mercer:
+def mercer(kernel: Any, weights: Any = None) -> Mercer:
     """Decompose a kernel matrix as an operator on functions of its points, each with a weight, by default all equal.
 
     On a random sample of M rows, `eigenvalues` estimates the spectrum of the kernel under the distribution of the
-    rows: those of `gram / M`. The strongest modes are accurate, the weakest of a sample are not.
+    rows: those of `kernel / M`. The strongest modes are accurate, the weakest of a sample are not.
+
+    Args:
+        kernel: `(M, M)`.
+        weights: `(M,)`, above 0, in all 1.
+
+    Returns:
+        `eigenvalues`, `(modes,)`, descending, 0 where they are zero up to rounding; `eigenfunctions`,
+        `(points, modes)`, orthonormal: `psi.T @ (weights[:, None] * psi)` is the identity; `weights`;
+        `coefficients(target)`: what `learning_curve` asks for.
 
     >>> import numpy as np
-
     >>> from everwide.theory import eigenlearning
     >>> x = np.linspace(-1, 1, 50)
-    >>> found = eigenlearning.mercer(np.exp(-((x[:, None] - x) ** 2)))
-    >>> bool(np.isclose(found.eigenvalues.sum(), 1.0))  # the mean of the diagonal
+    >>> modes = eigenlearning.mercer(np.exp(-((x[:, None] - x) ** 2)))
+    >>> bool(np.isclose(modes.eigenvalues.sum(), 1.0))  # the mean of the diagonal
     True
     """
-    shape = np.shape(gram)
+    shape = np.shape(kernel)
     points = shape[0] if shape else 0
-    share = np.full(points, 1 / max(points, 1)) if weights is None else _finite("weights", weights)
+    share = np.full(points, 1 / max(points, 1)) if weights is None else finite_array(weights, "weights")
     if share.shape != (points,):
-        raise ValueError(f"weights has shape {share.shape}, expected ({points},): one for each row of the kernel.")
+        raise InputError(f"weights has shape {share.shape}, expected ({points},): one for each row of the kernel.")
     if (share <= 0).any():
         place = int(np.argmax(share <= 0))
-        raise ValueError(f"weights[{place}] is {share[place]:.6g}, expected a number above 0. Leave such points out.")
+        raise InputError(f"weights[{place}] is {share[place]:.6g}, expected a number above 0. Leave such points out.")
     if points and abs(share.sum() - 1) > _UNIT:
-        raise ValueError(f"weights sum to {share.sum():.6g}, expected 1. Pass weights / weights.sum().")
+        raise InputError(f"weights sum to {share.sum():.6g}, expected 1. Pass weights / weights.sum().")
     root = np.sqrt(share)
-    scaled = np.asarray(gram) * (np.outer(root, root) if len(shape) == 2 and shape[1] == points else 1)
+    scaled = np.asarray(kernel) * (np.outer(root, root) if len(shape) == 2 and shape[1] == points else 1)
     spectrum = Spectrum.of(scaled)
     values = np.where(spectrum.learnable, np.maximum(spectrum.values, 0), 0)[::-1]
     return Mercer(values, (spectrum.vectors / root[:, None])[:, ::-1], share)
@@ -79,13 +77,20 @@ def rkhs_norm(eigenvalues: Any, coefficients: Any) -> float:
     That space is the image of the square root of the kernel's operator: a function with a part on a mode of
     eigenvalue 0 is not in it, and its norm is infinite. On the points of a kernel matrix it is `sqrt(f' K^-1 f)`.
 
+    Args:
+        eigenvalues: `(modes,)`.
+        coefficients: `(modes,)`.
+
+    Returns:
+        The norm.
+
     >>> from everwide.theory import eigenlearning
     >>> eigenlearning.rkhs_norm([1.0, 0.25, 0.0], [3.0, 2.0, 0.0])
     5.0
     """
-    lam, a = checked_eigenvalues(eigenvalues), _finite("coefficients", coefficients)
+    lam, a = checked_eigenvalues(eigenvalues), finite_array(coefficients, "coefficients")
     if a.shape != lam.shape:
-        raise ValueError(f"coefficients has shape {a.shape}, expected {lam.shape}: one for each of the eigenvalues.")
+        raise InputError(f"coefficients has shape {a.shape}, expected {lam.shape}: one for each of the eigenvalues.")
     size = float(np.linalg.norm(a))
     if (np.abs(a[lam == 0]) > _ROUNDING * size).any():
         return math.inf
@@ -96,37 +101,30 @@ def rkhs_norm(eigenvalues: Any, coefficients: Any) -> float:
 def cumulative_power(eigenvectors: Any, target: Any) -> Float[np.ndarray, " modes"]:
     """The share of a target's power on the first 1, 2, ... modes: how well a kernel is aligned with a task.
 
-    - `eigenvectors`: `(points, modes)`, in columns, strongest first, orthogonal, of any length: those of `mercer` with
-      equal weights, or `numpy.linalg.eigh(kernel)[1][:, ::-1]`.
-    - `target`: `(points,)` or `(points, outputs)`; outputs add up.
+    Args:
+        eigenvectors: `(points, modes)`, in columns, strongest first, orthogonal, of any length: those of `mercer` with
+            equal weights, or `numpy.linalg.eigh(kernel)[1][:, ::-1]`.
+        target: `(points,)` or `(points, outputs)`; outputs add up.
 
-    The last share is 1 if the modes are complete, and less if some were left out.
+    Returns:
+        `(modes,)`. The last share is 1 if the modes are complete, and less if some were left out.
 
     >>> import numpy as np
-
     >>> from everwide.theory import eigenlearning
     >>> eigenlearning.cumulative_power(np.eye(3), [2.0, 1.0, 1.0])
     array([0.66666667, 0.83333333, 1.        ])
 
     Canatar, Bordelon and Pehlevan, "Spectral bias and task-model alignment" (2021).
     """
-    vectors, values = _finite("eigenvectors", eigenvectors), _finite("target", target)
+    vectors, values = finite_array(eigenvectors, "eigenvectors"), finite_array(target, "target")
     if vectors.ndim != 2 or not vectors.size:
-        raise ValueError(f"eigenvectors has shape {vectors.shape}, expected (points, modes): a mode in each column.")
+        raise InputError(f"eigenvectors has shape {vectors.shape}, expected (points, modes): a mode in each column.")
     if not values.ndim or len(values) != len(vectors):
-        raise ValueError(f"target has shape {values.shape}, expected ({len(vectors)},): a value for each row.")
+        raise InputError(f"target has shape {values.shape}, expected ({len(vectors)},): a value for each row.")
     values = values.reshape(len(values), -1)
     total, lengths = np.sum(values**2), np.sum(vectors**2, 0)
     if not total > 0:
-        raise ValueError("target is 0 everywhere: it has no power to share among the modes.")
+        raise InputError("target is 0 everywhere: it has no power to share among the modes.")
     if (lengths == 0).any():
-        raise ValueError(f"eigenvectors[:, {int(np.argmin(lengths))}] is 0: it is no mode. Leave it out.")
+        raise InputError(f"eigenvectors[:, {int(np.argmin(lengths))}] is 0: it is no mode. Leave it out.")
     return np.cumsum(np.sum((vectors.T @ values) ** 2, 1) / lengths) / total
-
-
-def _finite(name: str, value: Any) -> np.ndarray:
-    """As float64."""
-    found = np.asarray(value, np.float64)
-    if not np.isfinite(found).all():
-        raise ValueError(f"{name} holds {found[~np.isfinite(found)][0]}, expected finite numbers.")
-    return found

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._checks import InputError
 from ..._gram import diagonal, gram
 from ...kernel import AbstractKernelFunction
 from ...layers import AbstractLayer
@@ -20,12 +21,12 @@ def evaluated(profile: Profile, cosine: np.ndarray) -> np.ndarray:
     """The kernel at some cosines, checked."""
     values = np.asarray(profile(cosine), np.float64)
     if values.shape != cosine.shape:
-        raise ValueError(
+        raise InputError(
             f"The kernel maps cosines of shape {cosine.shape} to {values.shape}, expected one value for each."
         )
     if not np.isfinite(values).all():
         place = int(np.argmax(~np.isfinite(values)))
-        raise ValueError(f"The kernel is {values[place]} at a cosine of {cosine[place]:.6g}, expected finite values.")
+        raise InputError(f"The kernel is {values[place]} at a cosine of {cosine[place]:.6g}, expected finite values.")
     return values
 
 
@@ -36,7 +37,7 @@ def profile_of(kernel: Kernel, d: int, radius: float, which: str, *, corners: bo
             raise TypeError(f"kernel is a {type(kernel).__name__}, expected a function of the cosine or a network.")
         return kernel
     if not 0 < radius < math.inf:
-        raise ValueError(f"eigensystem(radius={radius!r}): expected a finite number above 0.")
+        raise InputError(f"eigensystem(radius={radius!r}): expected a finite number above 0.")
     place = _corners if corners else _on_an_arc
     _check_rotations(kernel, d, radius, which, corners)
 
@@ -68,13 +69,13 @@ def _check_rotations(kernel: Any, d: int, radius: float, which: str, corners: bo
     one, two = (radius * (point @ turns) for point in x)
     values = getattr(gram(kernel, one, two), which)
     if values.shape != (4, 4):
-        raise ValueError(
+        raise InputError(
             f"The {which} of 4 by 4 points has shape {values.shape}, expected one number for each pair: the network "
             "leaves sites. End it with Flatten or pooling."
         )
     values = values.diagonal()
     if np.ptp(values) > _ROTATED * np.max(np.abs(values)):
-        raise ValueError(
+        raise InputError(
             f"The {which} of this network is not a function of the cosine: equal angles give {values.min():.6g} to "
             f"{values.max():.6g}. Decompose it on data: everwide.theory.eigenlearning.mercer(everwide.ntk(net, x))."
         )

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..._checks import InputError
+
 _NAMES = ("eigenvalues", "coefficients", "n", "ridge", "noise", "multiplicities")
 
 
@@ -32,7 +34,7 @@ def checked_eigenvalues(eigenvalues: Any, name: str = "eigenvalues") -> np.ndarr
     if not isinstance(values, np.ndarray):
         raise TypeError(f"{name} is traced by JAX, and this function runs on the host: pass concrete numbers.")
     if values.ndim != 1 or not values.size:
-        raise ValueError(f"{name} has shape {values.shape}, expected (modes,): one number for each mode.")
+        raise InputError(f"{name} has shape {values.shape}, expected (modes,): one number for each mode.")
     return _at_least_zero(name, values)
 
 
@@ -51,17 +53,17 @@ def _check_shapes(values: list[Any]) -> None:
     shapes = dict(zip(_NAMES, (np.shape(value) for value in values), strict=True))
     modes = shapes["eigenvalues"]
     if len(modes) != 1 or not modes[0]:
-        raise ValueError(f"eigenvalues has shape {modes}, expected (modes,): one number for each mode.")
+        raise InputError(f"eigenvalues has shape {modes}, expected (modes,): one number for each mode.")
     for name in ("coefficients", "multiplicities"):
         if shapes[name] != modes:
-            raise ValueError(
+            raise InputError(
                 f"{name} has shape {shapes[name]}, expected {modes}: one number for each of the eigenvalues. "
                 "For several outputs, pass the norm over the outputs, or call once for each."
             )
     try:
         np.broadcast_shapes(shapes["n"], shapes["ridge"], shapes["noise"])
     except ValueError:
-        raise ValueError(
+        raise InputError(
             f"n, ridge and noise have shapes {shapes['n']}, {shapes['ridge']} and {shapes['noise']}, which do not "
             "broadcast. Put each on an axis of its own: n[:, None], ridge[None, :]."
         ) from None
@@ -82,7 +84,7 @@ def _at_least_zero(name: str, value: Any) -> Any:
     where = f"{name}[{', '.join(map(str, place))}]" if place else name
     bound = "" if name == "coefficients" else ", at least 0"
     way_out = _way_out(name) if value[place] < 0 else ""
-    raise ValueError(f"{where} is {value[place]:.6g}, expected a finite number{bound}.{way_out}")
+    raise InputError(f"{where} is {value[place]:.6g}, expected a finite number{bound}.{way_out}")
 
 
 def _way_out(name: str) -> str:
