@@ -13,7 +13,6 @@ from ._matrix import diagonal as diagonal
 from ._matrix import fill as fill
 from ._matrix import plan_memory as plan_memory
 from ._memory import MemoryBudgetError as MemoryBudgetError
-from ._memory import available_memory as available_memory
 from ._memory import budget as budget
 from ._memory import human as human
 from ._memory import require as require

@@ -4,6 +4,7 @@ Equinox, Flax NNX and PyTorch modules, JAX functions and everwide's own networks
 never imported: whoever hands over one of their modules has loaded them.
 """
 
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,16 +103,6 @@ class OneOfBatch:
         return out[0]
 
 
-@dataclass(frozen=True, eq=False)
-class Same:
-    """`f` of a callable that holds arrays, and so has no hash: equal to itself only."""
-
-    called: Function
-
-    def __call__(self, params: Any, x: Any) -> Any:
-        return self.called(params, x)
-
-
 @dataclass(frozen=True)
 class NetworkCall:
     """`f` of an everwide network: all outputs of one example, in a row."""
@@ -173,8 +164,8 @@ def _from_function(f: Any, params: Any) -> Model:
         raise InputError(f"f is a {type(f).__name__}, expected a function f(params, x) of one example.")
     try:
         hash(f)
-    except TypeError:
-        return Model(Same(f), _checked(params))
+    except TypeError:  # a callable that holds arrays: as this it is equal to itself only
+        f = functools.partial(f)
     return Model(f, _checked(params))
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import Array
 
-from ._sites import AbstractRule, Arranged, Embedding
+from ._sites import Arranged, Embedding, Rule
 from ._views import View, product
 
 
@@ -28,7 +28,7 @@ class Use:
     """
 
     leaf: int
-    rule: AbstractRule
+    rule: Rule
     arranged: Arranged
     data: Any
     scale: Array | None
@@ -58,7 +58,7 @@ class Site:
     """A `Use` whose tap has been placed; `record` is the place of its arrays among the records."""
 
     leaf: int
-    rule: AbstractRule
+    rule: Rule
     arranged: Arranged
     pooled: Pooled | None
     tap: int

@@ -22,10 +22,7 @@ ELEMENTWISE = frozenset((
     "stop_gradient", "sub", "tan", "tanh", "xor",
 ))
 # fmt: on
-CALLS = (
-    *("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"),
-    *("custom_jvp_call", "custom_vjp_call"),
-)
+CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint")
 Run = Callable[[JaxprEqn, list[Any]], list[Any]]
 
 
@@ -109,7 +106,7 @@ def _elementwise(eqn: JaxprEqn, shape: Sequence[int]) -> bool:
     name = eqn.primitive.name
     if name == "broadcast_in_dim":  # of a single number
         return eqn.invars[0].aval.shape == ()  # pyright: ignore[reportAttributeAccessIssue]
-    if name in CALLS:
+    if name in (*CALLS, "custom_jvp_call", "custom_vjp_call"):
         return all(_elementwise(inner, shape) for inner in _inner(eqn).eqns)
     return name in ELEMENTWISE
 

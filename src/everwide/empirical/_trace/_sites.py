@@ -1,9 +1,16 @@
 """Where a parameter meets data: the linear maps whose Jacobian is a sum of outer products.
 
-A rule speaks of one example, one cotangent and one step of every loop around it; `vmap` adds the axes.
+A rule is a linear map of a weight whose other operand is data: a `Dot`, a `Convolution` or an `Embedding`. It speaks of
+one example, one cotangent and one step of every loop around it; `vmap` adds the axes.
+
+- `weight(where)`: the entries of the weight in their parts.
+- `bias(where)`: the same for something that is added to the result and has its shape, unless it differs between tokens.
+- `tokens()`: the axes of the result that are tokens.
+- `layout()`: equal for rules whose `right` does the same.
+- `left(data)`: the data operand as `(groups, tokens, inputs)`, or as indices `(tokens,)`.
+- `right(cotangent)`: a cotangent of the result as `(groups, tokens, outputs)`.
 """
 
-import abc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,34 +64,6 @@ def _merged(axes: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(joined)
 
 
-class AbstractRule(abc.ABC):
-    """A linear map of a weight whose other operand is data."""
-
-    @abc.abstractmethod
-    def weight(self, where: np.ndarray) -> Arranged:
-        """The entries of the weight in their parts."""
-
-    @abc.abstractmethod
-    def bias(self, where: np.ndarray) -> Arranged | None:
-        """The same for something that is added to the result and has its shape, unless it differs between tokens."""
-
-    @abc.abstractmethod
-    def tokens(self) -> tuple[int, ...]:
-        """The axes of the result that are tokens."""
-
-    @abc.abstractmethod
-    def layout(self) -> tuple:
-        """Equal for rules whose `right` does the same."""
-
-    @abc.abstractmethod
-    def left(self, data: Array) -> Array:
-        """The data operand as `(groups, tokens, inputs)`, or as indices `(tokens,)`."""
-
-    @abc.abstractmethod
-    def right(self, cotangent: Array) -> Array:
-        """A cotangent of the result as `(groups, tokens, outputs)`."""
-
-
 class Window(NamedTuple):
     """The geometry of a convolution; `axes` are those of the data: examples, channels, then space."""
 
@@ -117,7 +96,7 @@ def patches(data: Array, window: Window) -> Array:
 
 
 @dataclass(frozen=True)
-class Dot(AbstractRule):
+class Dot:
     """`dot_general`: batch axes are groups, the data's free axes are tokens."""
 
     groups: tuple[int, ...]  # axes of the weight
@@ -155,7 +134,7 @@ class Dot(AbstractRule):
 
 
 @dataclass(frozen=True)
-class Convolution(AbstractRule):
+class Convolution:
     """`conv_general_dilated` with data on the left: feature groups are groups, sites are tokens."""
 
     window: Window
@@ -197,7 +176,7 @@ class Convolution(AbstractRule):
 
 
 @dataclass(frozen=True)
-class Embedding(AbstractRule):
+class Embedding:
     """`gather` of whole rows: the data are indices."""
 
     rows: int
@@ -226,6 +205,9 @@ class Embedding(AbstractRule):
         return cotangent.reshape(1, -1, self.outputs)
 
 
+Rule = Dot | Convolution | Embedding
+
+
 def _without_tokens(where: np.ndarray, tokens: tuple[int, ...], groups: int) -> Arranged | None:
     """Drop the token axes of something that is the same for all of them."""
     if any(where.strides[i] and where.shape[i] > 1 for i in tokens):
@@ -234,7 +216,7 @@ def _without_tokens(where: np.ndarray, tokens: tuple[int, ...], groups: int) -> 
     return Arranged(kept, groups, 0)
 
 
-def rule_for(eqn: JaxprEqn, position: int, view: View) -> AbstractRule | None:
+def rule_for(eqn: JaxprEqn, position: int, view: View) -> Rule | None:
     """The rule by which the operand at `position` enters linearly, if there is one."""
     name = eqn.primitive.name
     if any(0 in v.aval.shape for v in (*eqn.invars, *eqn.outvars)):  # pyright: ignore[reportAttributeAccessIssue]

@@ -19,7 +19,6 @@ from ._ledger import Ledger, Pooled, Use, Value
 from ._sites import rule_for
 from ._views import View, scaling, viewed
 
-CALLS = ("jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint")
 SUMS = ("add", "sub", "add_any")
 
 
@@ -114,7 +113,7 @@ def _step(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> list[Value]:
     if any(value.uses for value in operands):
         return [_sum(eqn, operands, ledger) if name in SUMS else _scaled(eqn, operands, ledger)]
     seen = [i for i, value in enumerate(operands) if value.view is not None]
-    if seen and name in CALLS:
+    if seen and name in pooling.CALLS:
         inner = eqn.params["call_jaxpr" if "call_jaxpr" in eqn.params else "jaxpr"]
         return walk(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands, ledger)
     if seen and name == "scan":
