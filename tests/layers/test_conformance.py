@@ -1,22 +1,30 @@
-"""Every layer is one thing at every width: its samples converge to its limit."""
+"""Every layer is one thing at every width: its samples converge to its limit.
 
+Every layer and every activation is checked small, at one width, in `make test`; in full (`check_layer`: two widths, the
+order of convergence, masks, gradients) in `make test-all`.
+"""
+
+import inspect
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import pytest
 
 import everwide as ew
-from everwide.layers import Position
+from everwide.layers import AbstractLayer, Position
 from everwide.testing import check_layer
 from everwide.testing._tolerances import MEAN_SQUARE, Slope
 from everwide_lab.golden import Reparametrized
+from layers.quick_conformance import assert_conforms
 
 pytestmark = pytest.mark.once
 
 LINE, GRID, POINT = (4, 2), (3, 2, 2), (3,)
 WIDTHS = (12, 48)
 # Scores are products of keys and queries: at these widths the next powers of 1 / width are as large as the first.
-ATTENTION = Slope(-1.0, 1.4)
+SCORES = Slope(-1.0, 1.4)
 
 
 def _after_relu(*layers):
@@ -24,17 +32,13 @@ def _after_relu(*layers):
     return ew.Serial(ew.Relu(), *layers)
 
 
-QUICK = {
+LAYERS = {
     "dense": (_after_relu(ew.Dense(w_std=1.3, b_std=0.4)), POINT),
-}
-
-DEEP = {
     "conv": (_after_relu(ew.Conv((2,), strides=2, b_std=0.3)), LINE),
     "avg_pool": (_after_relu(ew.AvgPool((2,), strides=1, padding="SAME", normalize_edges=True)), LINE),
     "dropout": (_after_relu(ew.Dropout(0.3), ew.Dense(), ew.Relu()), LINE),
     "residual_of_raw": (ew.Sum(ew.Identity(), ew.Serial(ew.Dense(), ew.Relu())), POINT),
     "product": (ew.Product(ew.Identity(), ew.Serial(ew.Relu(), ew.Dense(b_std=0.5), ew.Relu())), POINT),
-    "attention": (ew.SelfAttention(b_std=0.2, heads=32), (3, 2)),
     "repeat": (ew.Repeat(ew.Serial(ew.Relu(), ew.Dense(w_std=1.4)), 3), POINT),
     "layer_norm": (_after_relu(ew.LayerNorm()), LINE),
     "flatten": (_after_relu(ew.Flatten(), ew.Dense(), ew.Relu()), LINE),
@@ -58,45 +62,125 @@ DEEP = {
     "site_map": (_after_relu(ew.layers.SiteMap(jnp.array([[1.0, -1.0, 0.0, 2.0], [0.5, 0.0, 1.0, 0.0]]))), LINE),
     "contract": (_after_relu(ew.layers.SiteMap(jnp.array([1.0, -1.0, 0.5, 2.0]))), LINE),
     "crop": (_after_relu(ew.layers.Crop((1, 1))), LINE),
-    "attention_relu": (ew.SelfAttention(mechanism="relu", heads=32), (3, 2)),
-    "attention_abs": (ew.SelfAttention(mechanism="abs", heads=32), (3, 2)),
-    "attention_causal": (ew.SelfAttention(causal=True, heads=32), (3, 2)),
-    "attention_sqrt": (ew.SelfAttention(mechanism="identity", scaling="sqrt", heads=32), (3, 2)),
-    "attention_sqrt_relu": (ew.SelfAttention(mechanism="relu", scaling="sqrt", heads=32), (3, 2)),
-    "attention_positions": (ew.SelfAttention(position=Position(w_std=0.7), heads=32), (3, 2)),
-    "attention_sqrt_positions": (
-        ew.SelfAttention(mechanism="identity", scaling="sqrt", position=Position(w_std=0.7, values=True), heads=32),
-        (3, 2),
-    ),
-    "transformer": (
-        ew.Serial(ew.Residual(ew.SelfAttention(heads=32)), ew.LayerNorm(), ew.Residual(ew.Gelu(), ew.Dense())),
-        (3, 2),
-    ),
+}
+
+ATTENTIONS = {
+    "attention": {"b_std": 0.2},
+    "attention_relu": {"mechanism": "relu"},
+    "attention_abs": {"mechanism": "abs"},
+    "attention_causal": {"causal": True},
+    "attention_sqrt": {"mechanism": "identity", "scaling": "sqrt"},
+    "attention_sqrt_relu": {"mechanism": "relu", "scaling": "sqrt"},
+    "attention_positions": {"position": Position(w_std=0.7)},
+    "attention_sqrt_positions": {
+        "mechanism": "identity",
+        "scaling": "sqrt",
+        "position": Position(w_std=0.7, values=True),
+    },
+    "transformer": {},
 }
 
 
-def _check(name, layer, shape, draws):
-    slope = ATTENTION if "attention" in name else MEAN_SQUARE
-    check_layer(layer, shape, widths=WIDTHS, draws=draws, slope_tolerance=slope.deviation)
+def _attention(name, **sizes):
+    layer = ew.SelfAttention(**ATTENTIONS[name], **sizes)
+    if name == "transformer":
+        return ew.Serial(ew.Residual(layer), ew.LayerNorm(), ew.Residual(ew.Gelu(), ew.Dense()))
+    return layer
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_samples_converge_to_the_limit(name):
-    _check(name, *QUICK[name], draws=120)
+# Layers that need what a shape does not say.
+GRAPH = jr.normal(jr.key(5), (3, 3, 3))
+AGGREGATES = {"aggregate": (None, (3, 2)), "aggregate_axis": ((0,), (3, 2, 2))}
+# A head costs as much as a layer: few heads, narrow keys and values in a wide network.
+# Relu and abs of scores need keys of more channels than that: here 1 / channels is a third of their tangent kernel.
+SOFT = [name for name, options in ATTENTIONS.items() if options.get("mechanism") not in ("relu", "abs")]
+SMALL_HEADS = {"heads": 16, "key_width": 32, "value_width": 32}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_agree_with_their_limit(name):
+    layer, shape = LAYERS[name]
+    assert_conforms(layer, shape, noisy=name == "dropout")
+
+
+@pytest.mark.parametrize("name", SOFT)
+def test_attention_agrees_with_its_limit(name):
+    assert_conforms(_attention(name, **SMALL_HEADS), (3, 2), draws=64, bias=0.06)
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_aggregation_agrees_with_its_limit(name):
+    axes, shape = AGGREGATES[name]
+    assert_conforms(_after_relu(ew.Aggregate(axes)), shape, graph=GRAPH)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DEEP)
-def test_samples_converge_to_the_limit_of_the_other_layers(name):
-    _check(name, *DEEP[name], draws=200)
+@pytest.mark.parametrize("name", LAYERS)
+def test_samples_converge_to_the_limit(name):
+    layer, shape = LAYERS[name]
+    check_layer(layer, shape, widths=WIDTHS, draws=200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_samples_of_attention_converge_to_the_limit(name):
+    slope = MEAN_SQUARE if name == "transformer" else SCORES
+    check_layer(_attention(name, heads=32), (3, 2), widths=WIDTHS, draws=200, convergence=slope)
+
+
+def _classes_in(layer):
+    """The layer and all the layers in it."""
+    return {type(layer)}.union(*(_classes_in(part) for part in layer.parts().layers))
+
+
+def test_no_layer_is_forgotten():
+    classes = {c for c in vars(ew.layers).values() if inspect.isclass(c) and issubclass(c, AbstractLayer)}
+    checked = {ew.Aggregate, ew.SelfAttention}.union(*(_classes_in(layer) for layer, _ in LAYERS.values()))
+    assert {c.__name__ for c in classes - checked if not inspect.isabstract(c)} == set()
+
+
+OFF = {
+    "dense": (ew.Dense(w_std=1.3), POINT),
+    "rms_norm": (ew.layers.RmsNorm(), LINE),
+    "crop": (ew.layers.Crop((1, 1)), LINE),
+}
+
+
+@pytest.mark.parametrize("name", OFF)
+def test_a_limit_that_is_off_is_noticed(name):
+    """The same layer, whose limit says 1.2 times too much."""
+    layer, shape = OFF[name]
+    with pytest.raises(AssertionError, match=r"the size of|entries of"):
+        assert_conforms(OffLimit(layer), shape, bias=0.06)
+
+
+class OffLimit(AbstractLayer):
+    """A layer with a wrong limit."""
+
+    layer: AbstractLayer
+    factor: float = eqx.field(static=True, default=1.2)
+
+    def describe(self, signal):
+        return self.layer.describe(signal)
+
+    def demand(self, wanted):
+        return self.layer.demand(wanted)
+
+    def sample(self, key, signal):
+        return self.layer.sample(key, signal)
+
+    def forward(self, params, example):
+        return self.layer.forward(params, example)
+
+    def propagate(self, k, wanted):
+        return self.layer.propagate(k, wanted).each(lambda c: c.scaled(self.factor))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("axes", [None, (0,)])
 def test_aggregation_converges(axes):
     shape = (3, 2) if axes is None else (3, 2, 2)
-    graph = jr.normal(jr.key(5), (3, 3, 3))
-    check_layer(_after_relu(ew.Aggregate(axes)), shape, graph=graph, widths=WIDTHS, draws=120)
+    check_layer(_after_relu(ew.Aggregate(axes)), shape, graph=GRAPH, widths=WIDTHS, draws=120)
 
 
 @pytest.mark.slow
