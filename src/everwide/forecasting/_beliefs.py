@@ -39,13 +39,13 @@ class Beliefs:
     def log_errors(self, n: Any) -> Float[np.ndarray, "n draws"]:
         """Before anything was measured, an error is at most the variance of the targets."""
         rows = np.asarray(n, np.float64)
-        found = self._log_ratios(rows) + self.log_level
-        return np.where(rows[:, None] < self.smallest, np.minimum(found, self.log_variance), found)
+        logs = self._log_ratios(rows) + self.log_level
+        return np.where(rows[:, None] < self.smallest, np.minimum(logs, self.log_variance), logs)
 
     def wrong(self, n: Any) -> Float[np.ndarray, "n draws"]:
         """Shares of wrong classes."""
-        found = np.exp(self.log_wrong + self.power * self._log_ratios(np.asarray(n, np.float64)))
-        return np.minimum(found, self.chance)
+        shares = np.exp(self.log_wrong + self.power * self._log_ratios(np.asarray(n, np.float64)))
+        return np.minimum(shares, self.chance)
 
     def _log_ratios(self, rows: np.ndarray) -> np.ndarray:
         beyond = np.log(np.maximum(rows / self.shapes.rows, 1.0))

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from .._axes import axes
 from .._checks import InputError, not_negative, probability, whole
 from .._kernel_of import kernel_matrix
 from ._beliefs import Beliefs, beliefs_of
 from ._labels import targets_of
 from ._pilot import Measured, check_pilot, measure
-from ._plot import plot_forecast
 
 _FEWEST = 64
 _LARGEST_RATIO = 2.0  # between the ends of the 90 % interval, up to which a forecast is trusted
@@ -27,7 +27,6 @@ class ForecastWarning(UserWarning):
     """A forecast for more rows than the pilot can speak for.
 
     >>> import everwide.forecasting as fc
-    >>> import everwide.theory as th
     >>> issubclass(fc.ForecastWarning, UserWarning)
     True
     """
@@ -35,23 +34,7 @@ class ForecastWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """The test error that a network will have, by the number of rows it learns from. Made by `forecast`.
-
-    - `n`; `error`: median of the mean squared error on new rows (over rows and outputs), at each `n`; `low`, `high`:
-      the interval that should hold it with probability `level`.
-    - `task`: "regression" or "classification". `accuracy`, `accuracy_low`, `accuracy_high`: for classes; or `None`.
-    - `rows`: of the pilot. `ridge`: what is added to the kernel's diagonal, at every `n`.
-    - `noise`: the part of the error that more rows will not remove. `tail`: the part that is not learned yet, with all
-      rows of the pilot. Noise and a very long tail look alike in a small pilot: both are means over what is probable.
-    - `exponent`: of the power law in which the tail falls. `trusted_to`: the most rows for which the 90 % interval is
-      narrow enough (its ends differ by less than a factor of two); from `rows` to 20 times as many.
-
-    >>> import everwide as ew, everwide.forecasting as fc, numpy as np
-    >>> x = np.random.default_rng(0).normal(size=(100, 2))
-    >>> found = fc.forecast(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), x, np.abs(x[:, 0]), n=[100])
-    >>> found.task, found.rows
-    ('regression', 100)
-    """
+    """The test error that a network will have, by the number of rows it learns from. Made by `forecast`."""
 
     n: np.ndarray
     error: Curve
@@ -76,13 +59,6 @@ class Forecast:
 
         `quantile=0.9`: with which it is reached with that probability. Infinite where it is not. Beyond `trusted_to`
         a `ForecastWarning` is given.
-
-        >>> import everwide as ew, everwide.forecasting as fc, numpy as np
-        >>> x = np.random.default_rng(0).normal(size=(200, 3))
-        >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
-        >>> found = fc.forecast(net, x, np.abs(x[:, 0]), n=[300])
-        >>> found.samples_needed(found.error[0])
-        300.0
         """
         classes = self.accuracy is not None
         if not 0 < target < (1 if classes else math.inf):
@@ -91,27 +67,28 @@ class Forecast:
         probability(quantile, "samples_needed: quantile")
         value = self.beliefs.wrong if classes else self.beliefs.log_errors
         limit = 1 - target if classes else math.log(target)
-        found = _first_below(lambda n: np.quantile(value(n), quantile, axis=-1), limit + 1e-12)
-        if found > self.trusted_to:
-            _warn(self.rows, self.trusted_to, f"samples_needed({target!r}) = {found:g}")
-        return found
+        needed = _first_below(lambda n: np.quantile(value(n), quantile, axis=-1), limit + 1e-12)
+        if needed > self.trusted_to:
+            _warn(self.rows, self.trusted_to, f"samples_needed({target!r}) = {needed:g}")
+        return needed
 
     def table(self) -> list[dict[str, float]]:
-        """One row for each `n`.
-
-        >>> import everwide as ew, everwide.forecasting as fc, numpy as np
-        >>> x = np.random.default_rng(0).normal(size=(100, 2))
-        >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
-        >>> list(fc.forecast(net, x, np.abs(x[:, 0]), n=[100]).table()[0])
-        ['n', 'error', 'low', 'high']
-        """
+        """One row for each `n`."""
         names = [name for name in ("n", "error", "low", "high", "accuracy") if getattr(self, name) is not None]
         columns = [getattr(self, name) for name in names]
         return [{name: float(c[at]) for name, c in zip(names, columns, strict=True)} for at in range(len(self.n))]
 
     def plot(self, ax: Any = None) -> Any:
         """The measured beginning, the forecast, its interval, and how far it is trusted; on matplotlib axes."""
-        return plot_forecast(ax, self)
+        ax, order, measured = axes(ax, "table()"), self.n.argsort(), self.measured
+        n, low, high, error = (values[order] for values in (self.n, self.low, self.high, self.error))
+        ax.fill_between(n, low, high, alpha=0.2, color="C0", label=f"{self.level:.0%} interval")
+        ax.plot(n, error, color="C0", label="forecast")
+        ax.plot(measured.sizes, measured.errors.mean(0), "o", color="C1", label=f"measured inside {self.rows} rows")
+        ax.axvline(self.trusted_to, color="0.6", linestyle=":", label="trusted to here")
+        ax.set(xscale="log", yscale="log", xlabel="rows", ylabel="mean squared error on new rows")
+        ax.legend(frameon=False)
+        return ax
 
     def __str__(self) -> str:
         classes = "" if self.accuracy is None else "  accuracy"
@@ -138,26 +115,39 @@ def forecast(
 ) -> Forecast:
     """Predict the test error of a network for more rows than are labelled, from a labelled pilot.
 
-    - `kernel`: a network, a kernel function of the library, a function of two batches, or the kernel matrix of `x`.
-    - `x`, `y`: the pilot, 64 rows or more, drawn at random from what the network will see. Text, truth values,
-      integers with few values and rows of indicators are classes (`task="classification"`), learned as indicators by
-      the squared loss; everything else is numbers (`"regression"`).
-    - `n`: for how many rows; by default from an eighth of the pilot to 20 times as many.
-    - `ridge`: on the kernel's diagonal, the same for all `n`; by default that with the smallest leave-one-out error.
-      It is at least what the rounding of the kernel asks for.
-    - `which`: "ntk", the network trained; or "nngp", the Gaussian process. `level`: of the interval.
-
     Targets are centred. The pilot is learned in random orders, which measures the learning curve up to its size; shapes
     of curves (a power law, from some row on, down to a floor of noise) are weighed by how well they agree with it. The
     interval holds the uncertainty of the shape, and, by resampling rows, that of the level. Beyond `trusted_to` a
     `ForecastWarning` is given. The share of wrong classes is a power of the mean squared error, fitted to the pilot.
 
+    Args:
+        kernel: a network, a kernel function of the library, a function of two batches, or the kernel matrix of `x`.
+        x: the pilot, 64 rows or more, drawn at random from what the network will see.
+        y: its labels. Text, truth values, integers with few values and rows of indicators are classes, learned as
+            indicators by the squared loss; everything else is numbers.
+        n: for how many rows; by default from an eighth of the pilot to 20 times as many.
+        ridge: on the kernel's diagonal, the same for all `n`; by default that with the smallest leave-one-out error.
+            It is at least what the rounding of the kernel asks for.
+        task: "classification", "regression", or "auto", by the labels.
+        which: "ntk", the network trained; or "nngp", the Gaussian process.
+        level: of the interval.
+        seed: of the random orders.
+
+    Returns:
+        `n`; `error`: median of the mean squared error on new rows (over rows and outputs), at each `n`; `low`, `high`:
+        the interval that should hold it with probability `level`; `accuracy`, `accuracy_low`, `accuracy_high`: for
+        classes, or `None`; `task`; `rows` of the pilot; `ridge`; `noise`: the part of the error that more rows will not
+        remove; `tail`: the part that is not learned yet, with all rows of the pilot (noise and a very long tail look
+        alike in a small pilot: both are means over what is probable); `exponent`: of the power law in which the tail
+        falls; `trusted_to`: the most rows for which the 90 % interval is narrow enough (its ends differ by less than a
+        factor of two), from `rows` to 20 times as many. Methods `samples_needed(target)`, `table()`, `plot()`.
+
     >>> import everwide as ew, everwide.forecasting as fc, numpy as np
     >>> x = np.random.default_rng(0).normal(size=(200, 3))
     >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
-    >>> found = fc.forecast(net, x, np.abs(x[:, 0]), n=[200, 800])
-    >>> bool(found.error[1] < found.error[0])
-    True
+    >>> curve = fc.forecast(net, x, np.abs(x[:, 0]), n=[200, 800])
+    >>> bool(curve.error[1] < curve.error[0]), curve.samples_needed(curve.error[1])
+    (True, 800.0)
 
     Hestness et al., "Deep learning scaling is predictable, empirically" (2017), and Simon et al. (2021), for the laws.
     """
@@ -175,12 +165,12 @@ def forecast(
 def _rows_asked_for(n: Any, rows: int) -> np.ndarray:
     if n is None:
         return np.unique(np.geomspace(max(8, rows / 8), _LARGEST_FACTOR * rows, 16).astype(int))
-    found = np.atleast_1d(np.asarray(n))
-    if found.ndim > 1 or not found.size or found.dtype.kind not in "iuf" or not ((found >= 1) & (found <= _MOST)).all():
+    asked = np.atleast_1d(np.asarray(n))
+    if asked.ndim > 1 or not asked.size or asked.dtype.kind not in "iuf" or not ((asked >= 1) & (asked <= _MOST)).all():
         raise InputError(f"forecast(n={n!r}): expected one number of rows, or several, from 1 to {_MOST:g}.")
-    if (found != np.floor(found)).any():
+    if (asked != np.floor(asked)).any():
         raise InputError(f"forecast(n={n!r}): expected whole numbers of rows.")
-    return found.astype(np.int64)
+    return asked.astype(np.int64)
 
 
 def _made(n: np.ndarray, measured: Measured, beliefs: Beliefs, level: float, task: str) -> Forecast:

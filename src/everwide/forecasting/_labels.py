@@ -47,13 +47,13 @@ def targets_of(y: Any, task: str) -> Targets:
     """Classes are text, truth values, whole numbers with few values, or rows of indicators; the rest are numbers."""
     if task not in TASKS:
         raise InputError(f"task={task!r}: expected one of {', '.join(map(repr, TASKS))}.")
-    found = _as_numbers_if_they_are(np.asarray(y))
-    if found.ndim not in (1, 2) or not found.size:
-        raise InputError(f"y has shape {found.shape}, expected (rows,) or (rows, outputs).")
-    found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
-    if task == "classification" or (task == "auto" and _looks_like_classes(found)):
-        return _classes(found)
-    return _numbers(found)
+    labels = _as_numbers_if_they_are(np.asarray(y))
+    if labels.ndim not in (1, 2) or not labels.size:
+        raise InputError(f"y has shape {labels.shape}, expected (rows,) or (rows, outputs).")
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if task == "classification" or (task == "auto" and _looks_like_classes(labels)):
+        return _classes(labels)
+    return _numbers(labels)
 
 
 def _as_numbers_if_they_are(y: np.ndarray) -> np.ndarray:

@@ -106,7 +106,10 @@ def _end(integrand: Callable[[np.ndarray], np.ndarray]) -> float:
 
 def _saddle(gammas: Gammas, rate: float) -> float:
     """The minimum of the integrand on the real axis, as a distance from the rightmost pole: it is convex there."""
-    slope = lambda logarithm: gammas.log_derivative(math.exp(logarithm), 1) - rate
+
+    def slope(logarithm: float) -> float:
+        return gammas.log_derivative(math.exp(logarithm), 1) - rate
+
     low, high = -1.0, 1.0
     while slope(low) > 0:
         low *= 2

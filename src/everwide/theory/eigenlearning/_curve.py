@@ -91,10 +91,11 @@ def _on_host(numbers: tuple[np.ndarray, ...], convention: str) -> LearningCurve:
     flat = (np.broadcast_to(value, shape).reshape(-1) for value in (n, ridge, noise))
     settings = [_padded(value, _FEWEST_SETTINGS, 1.0) for value in flat]
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        found = _compiled((*spectrum[:2], *settings, spectrum[2]), convention)
+        curve = _compiled((*spectrum[:2], *settings, spectrum[2]), convention)
     count = math.prod(shape)
-    cut = lambda a: a[:count].reshape(shape) if a.ndim == 1 else a[:count, :modes].reshape(*shape, modes)
-    return jax.tree.map(lambda a: cut(np.asarray(a)), found)
+    whole = [np.asarray(a)[:count] for a in jax.tree.leaves(curve)]
+    cut = [a.reshape(shape) if a.ndim == 1 else a[:, :modes].reshape(*shape, modes) for a in whole]
+    return jax.tree.unflatten(jax.tree.structure(curve), cut)
 
 
 def _padded(values: np.ndarray, fewest: int, filling: float) -> np.ndarray:
@@ -114,8 +115,8 @@ def _batched(numbers: tuple[Array, ...], convention: str) -> LearningCurve:
     eigenvalues, coefficients, n, ridge, noise, multiplicities = numbers
     shape = jnp.broadcast_shapes(n.shape, ridge.shape, noise.shape)
     flat = _Setting(*(jnp.broadcast_to(value, shape).reshape(-1) for value in (n, ridge, noise)))
-    one = lambda setting: _one_setting(eigenvalues, coefficients, multiplicities, setting, convention)
-    return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), jax.vmap(one)(flat))
+    curves = jax.vmap(lambda one: _one_setting(eigenvalues, coefficients, multiplicities, one, convention))(flat)
+    return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), curves)
 
 
 _compiled = trusted_jit(_batched, static_argnums=1)

@@ -15,12 +15,12 @@ def sphere_multiplicity(d: int, level: int) -> int:
 
 def legendre(d: int, levels: int, cosine: np.ndarray) -> Float[np.ndarray, "levels ..."]:
     """Legendre polynomials of `d` dimensions, 1 at 1: Chebyshev polynomials on the circle."""
-    found = np.ones((levels, *np.shape(cosine)))
+    values = np.ones((levels, *np.shape(cosine)))
     if levels > 1:
-        found[1] = cosine
+        values[1] = cosine
     for k in range(1, levels - 1):
-        found[k + 1] = ((2 * k + d - 2) * cosine * found[k] - k * found[k - 1]) / (k + d - 2)
-    return found
+        values[k + 1] = ((2 * k + d - 2) * cosine * values[k] - k * values[k - 1]) / (k + d - 2)
+    return values
 
 
 def krawtchouk(d: int, levels: int) -> list[list[int]]:
@@ -30,12 +30,12 @@ def krawtchouk(d: int, levels: int) -> list[list[int]]:
     `(d - k) sum_(k+1) = (d - 2 flips) sum_k - k sum_(k-1)`.
     """
     before, now = [0] * (d + 1), [math.comb(d, flips) for flips in range(d + 1)]
-    found = [now]
+    sums = [now]
     for k in range(levels - 1):
         after = [((d - 2 * f) * a - k * b) // (d - k) for f, (a, b) in enumerate(zip(now, before, strict=True))]
         before, now = now, after
-        found.append(now)
-    return found
+        sums.append(now)
+    return sums
 
 
 def parities(signs: Float[np.ndarray, "points d"], level: int) -> Float[np.ndarray, "points functions"]:

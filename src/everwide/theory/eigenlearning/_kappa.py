@@ -106,7 +106,9 @@ def _solve(problem: Problem, low: Float[Array, ""], high: Float[Array, ""]) -> F
         last = jnp.where(good, newton, jnp.log(middle) - jnp.log(here.kappa))
         return _Search(low, high, jnp.where(good, guess, middle), last, here.steps + 1)
 
-    going = lambda here: (here.steps < _MOST_STEPS) & (jnp.abs(here.last) > precise) & (here.low < here.high)
+    def going(here: _Search) -> Array:
+        return (here.steps < _MOST_STEPS) & (jnp.abs(here.last) > precise) & (here.low < here.high)
+
     begin = _Search(low, high, jnp.sqrt(low) * jnp.sqrt(high), jnp.full_like(low, jnp.inf), jnp.zeros((), jnp.int32))
     return lax.while_loop(going, forward, begin).kappa
 

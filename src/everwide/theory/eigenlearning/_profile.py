@@ -51,9 +51,9 @@ def profile_of(kernel: Kernel, d: int, radius: float, which: str, *, corners: bo
 
 
 def _on_an_arc(cosine: np.ndarray, d: int) -> np.ndarray:
-    found = np.zeros((len(cosine), d))
-    found[:, 0], found[:, 1] = cosine, np.sqrt((1 - cosine) * (1 + cosine))
-    return found
+    points = np.zeros((len(cosine), d))
+    points[:, 0], points[:, 1] = cosine, np.sqrt((1 - cosine) * (1 + cosine))
+    return points
 
 
 def _corners(cosine: np.ndarray, d: int) -> np.ndarray:
