@@ -203,3 +203,11 @@ class TestBadInput:
         torch = pytest.importorskip("torch")
         with pytest.raises(NotImplementedError, match="per_example_gradients"):
             jacobian_operator(torch.nn.Linear(3, 2), None, X1)
+
+
+def test_a_little_more_free_memory_compiles_nothing(monkeypatch):
+    made = []
+    for free in (9_000_000, 9_500_000):
+        monkeypatch.setattr("everwide._engine._memory.available_memory", lambda free=free: free)
+        made.append(jacobian_operator(lambda p, x: p @ x, jnp.ones(3), np.ones((2, 3))).memory)
+    assert made == [1 << 22, 1 << 22]
