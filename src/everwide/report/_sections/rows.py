@@ -12,8 +12,8 @@ from ...spectral import Factor
 from .._section import Fact, Grid, Section, Text
 
 _SHOWN = 8
-Places = Int[np.ndarray, " k"]
-Values = Float[np.ndarray, " k"]
+Places = Int[np.ndarray, " _"]
+Values = Float[np.ndarray, " _"]
 
 
 class Influence(NamedTuple):

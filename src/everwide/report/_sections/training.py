@@ -39,8 +39,8 @@ class Training:
     steps: Curve
     train: Curve
     held: Curve
-    train_right: Curve
-    held_right: Curve
+    train_right: Float[np.ndarray, " looks"]
+    held_right: Float[np.ndarray, " looks"]
     best: int
     best_steps: float
     best_held_out_error: float
