@@ -203,6 +203,16 @@ def test_the_rates_of_theory_are_those_of_the_loss_that_is_trained():
         assert compare(flat, x, y, [1], rate=1.05 * largest, steps=200).diverged == (1,)
 
 
+def test_wide_networks_fit_random_labels():
+    """Bad minima exist; a width of ten times the rows does not meet them."""
+    rng = np.random.default_rng(6)
+    x, y = unit(rng, 6, 8), rng.choice([-1.0, 1.0], 6)
+    result = compare(NET, x, y, [2, 64], steps=600, seeds=2)
+    assert 64 in result.interpolates()
+    assert result.curves.loss_finite[-1, :, -1].max() < 1e-6 < result.curves.loss_finite[-1, :, 0].min()
+    assert result.interpolates(0.0) == ()
+
+
 def test_pictures(ntk):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")

@@ -200,3 +200,14 @@ def test_the_kernel_is_left_alone_unless_it_may_be_used_up():
     for solver in ("eigen", "cholesky"):
         sp.solve(k, Y, ridge=0.1, weights=REPEATED, solver=solver)
     close(k, kernel(N), 0)
+
+
+def test_a_smoother_is_a_mean_of_targets():
+    weights, y = [[1.0, 2.0, 1.0], [0.0, 0.0, 5.0]], np.array([[4.0, 0.0], [2.0, 1.0], [0.0, 6.0]])
+    np.testing.assert_allclose(sp.kernel_smoother(weights, y), [[2.0, 2.0], [0.0, 6.0]])
+    np.testing.assert_allclose(sp.kernel_smoother(weights, y[:, 0]), [2.0, 0.0])
+    np.testing.assert_allclose(sp.kernel_smoother(np.full((2, 3), 0.1), y), [y.mean(0)] * 2)
+    with pytest.raises(ValueError, match=r"cross\[1\] sums to 0"):
+        sp.kernel_smoother([[1.0], [0.0]], [1.0])
+    with pytest.raises(ValueError, match="expected"):
+        sp.kernel_smoother(weights, y.T)

@@ -62,7 +62,8 @@ def compare(
         `widths`, `steps` (those at which one looked), `rates` (by width); `curves`, arrays `(widths, seeds, steps)`:
         `loss_finite`, `loss_infinite`, `loss_linearized` (mean squared errors on `x`), `gap_infinite`,
         `gap_linearized` (root mean squares on `x_test`), `kernel_change`, `movement`, `relative_movement`; `finite`,
-        `infinite`: last outputs on `x_test`. Methods `table`, `to_pandas`, `largest`, `slopes`, `plot`, `plot_gaps`.
+        `infinite`: last outputs on `x_test`; `diverged`: widths. Methods `table`, `to_pandas`, `largest`, `slopes`,
+        `interpolates(tolerance)` (widths whose networks have fitted all rows), `plot`, `plot_gaps`.
 
     >>> import everwide as ew, numpy as np
     >>> x = np.random.default_rng(0).normal(size=(4, 3))

@@ -89,6 +89,11 @@ class Comparison:
         stable = np.isfinite(loss).all(-1) & (loss[..., -1] <= loss[..., 0])
         return tuple(width for width, networks in zip(self.widths, stable, strict=True) if not networks.all())
 
+    def interpolates(self, tolerance: float = 1e-6) -> tuple[int, ...]:
+        """Widths at which every network ends with a mean squared error below the tolerance: it has fitted its rows."""
+        last = self.curves.loss_finite[..., -1]
+        return tuple(width for width, losses in zip(self.widths, last, strict=True) if (losses < tolerance).all())
+
     def plot(self, ax: Any = None) -> Any:
         """Training losses: a line for each width (the mean over the seeds), and the infinitely wide network, dashed.
 

@@ -11,5 +11,6 @@ from ._named import gradient_descent as gradient_descent
 from ._named import gradient_flow as gradient_flow
 from ._named import momentum as momentum
 from ._named import ridge as ridge
+from ._solvers import kernel_smoother as kernel_smoother
 from ._solvers import solve as solve
 from ._spectrum import Spectrum as Spectrum
