@@ -76,10 +76,9 @@ class Plan:
         if any(step.after.channels is None for step in self.steps):
             return None
         shape, law, width = self.signal.shape, self.signal.parametrization, self.signal.width
-        drawn = jax.make_jaxpr(lambda key: self.net.init(key, shape, width=width, parametrization=law))(
-            jax.random.key(0)
-        )
-        return sum(math.prod(one.aval.shape) for one in set(drawn.jaxpr.outvars))  # what is shared is drawn once
+        drawing = jax.make_jaxpr(lambda key: self.net.init(key, shape, width=width, parametrization=law))
+        drawn = set(drawing(jax.random.key(0)).jaxpr.outvars)  # what is shared is drawn once
+        return sum(math.prod(one.aval.shape) for one in drawn)
 
     @property
     def peak(self) -> int:
