@@ -75,11 +75,11 @@ def _check(function: HostFunction) -> None:
     y, other = function(x), function(np.array([0.4, *x[1:]]))
     if not np.all(np.isfinite(y)):
         raise ArchitectureError(
-            f"{found.name}: the function is not finite at {x.round(3).tolist()}, where it is {y.round(3).tolist()}. "
+            f"{function.name}: the function is not finite at {x.round(3).tolist()}, where it is {y.round(3).tolist()}. "
             "It must be defined for all numbers."
         )
     if not np.allclose(y[1:], other[1:], rtol=1e-9):
         raise ArchitectureError(
-            f"{found.name}: expected a function of one number, but one element of its input changes other elements of "
+            f"{function.name}: expected a function of one number, but one element of its input changes other elements of "
             "its output (as in a softmax or a norm). Such functions have no limit as an activation."
         )

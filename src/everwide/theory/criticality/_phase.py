@@ -109,7 +109,8 @@ def phase_diagram(
     grid = [(float(w), float(b)) for b in biases.ravel() for w in weights.ravel()]
     rows = [_settled(variances, w, b) for w, b in grid]
     shape = (*biases.shape, *weights.shape)
-    numbers = np.array([row.numbers for row in rows], np.float64).T.reshape(-1, *shape)
+    columns = zip(*(row.numbers for row in rows), strict=True)
+    numbers = [np.array(column, np.float64).reshape(shape) for column in columns]
     phases = np.array([row.phase.value for row in rows]).reshape(shape)
     line = _critical_line(moments, variances.largest)
     return PhaseDiagram(moments.name, weights, biases, *numbers, phases, line)

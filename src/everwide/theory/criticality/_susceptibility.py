@@ -65,7 +65,7 @@ def at_zero(moments: Response) -> tuple[float, float]:
     zero = origin(moments.function)
     if zero.first == math.inf or not (zero.smooth or zero.vanishes):
         raise ArchitectureError(
-            f"{found.name} has a kink at zero, so that its susceptibilities have no finite limit for vanishing "
+            f"{moments.name} has a kink at zero, so that its susceptibilities have no finite limit for vanishing "
             "variance. Pass K above 0."
         )
     return zero.first + zero.value * zero.curvature, zero.first
@@ -77,7 +77,7 @@ def continuous(activation: Activation, largest: float) -> Response:
     place = moments.jump(12 * math.sqrt(largest))
     if math.isfinite(place):
         raise ArchitectureError(
-            f"{found.name} jumps at {place:.4g}: E[s'^2] is infinite, and with it a susceptibility. Use a continuous "
+            f"{moments.name} jumps at {place:.4g}: E[s'^2] is infinite, and with it a susceptibility. Use a continuous "
             "function, such as erf(b x) with a large b."
         )
     return moments
