@@ -80,6 +80,6 @@ def _check(function: HostFunction) -> None:
         )
     if not np.allclose(y[1:], other[1:], rtol=1e-9):
         raise ArchitectureError(
-            f"{function.name}: expected a function of one number, but one element of its input changes other elements of "
-            "its output (as in a softmax or a norm). Such functions have no limit as an activation."
+            f"{function.name}: expected a function of one number, but one element of its input changes other elements "
+            "of its output (as in a softmax or a norm). Such functions have no limit as an activation."
         )
