@@ -57,4 +57,4 @@ def scale_by_adam_star(
         factors = spread(jax.tree.map(lambda v: inverse(v, count), second))
         return jax.tree.map(lambda m, f: m * f, first, factors), AdamStarState(count, first, second)
 
-    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
+    return optax.GradientTransformationExtraArgs(init, update)
