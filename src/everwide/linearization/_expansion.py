@@ -63,9 +63,10 @@ def _polynomial(f: Function, params: Params, degree: int, new_params: Params, x:
     base, rest = parameters(params)
     towards = displacement(base, parameters(new_params, "new_params")[0])
 
-    def derivatives(s: Array) -> tuple:
+    def value(s: Array) -> tuple:
         return (_floating(f(eqx.combine(moved(base, towards, s), rest), x)),)
 
+    derivatives: Callable[[Array], tuple] = value
     for _ in range(degree):
         derivatives = _and_one_more(derivatives)
     terms = derivatives(zero(base))

@@ -145,7 +145,7 @@ def _solved(
             f"{name}: the kernel of the {len(phi)} examples is singular: {np.sum(lam > 0)} modes have an eigenvalue "
             "above 0, and examples may repeat. Use more modes, different examples, or a ridge."
         ) from None
-    return lam, phi, factor.solve(phi)
+    return lam, phi, np.asarray(factor.solve(phi))
 
 
 def _indices(rows: Any, size: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from ..._checks import InputError, finite_array, positive, whole
 from ..._kernel_of import kernel_matrix
@@ -150,7 +151,7 @@ def schedule_check(schedule: Any) -> ScheduleCheck:
     Robbins and Monro 1951, A stochastic approximation method.
     """
     if callable(schedule):
-        first, last = (float(schedule(step)) for step in _LOOKED_AT)
+        first, last = (float(np.asarray(schedule(step))) for step in _LOOKED_AT)
         doublings = math.log(_LOOKED_AT[1] / _LOOKED_AT[0])
     else:
         values = finite_array(schedule, "schedule")
