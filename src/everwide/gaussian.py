@@ -15,6 +15,11 @@ class GaussianPair(eqx.Module):
 
     `minus` and `plus` are `E[(u - v)^2]` and `E[(u + v)^2]` where they are known better than by subtraction. `minus`
     without `plus` says that the covariance is known to be non-negative.
+
+    >>> import jax.numpy as jnp
+    >>> from everwide.activations import GaussianPair
+    >>> float(GaussianPair(jnp.array(4.0), jnp.array(1.0), jnp.array(1.0)).correlation)
+    0.5
     """
 
     var1: Float[Array, "..."]
@@ -55,7 +60,13 @@ class GaussianPair(eqx.Module):
 
 
 class Dual(NamedTuple):
-    """`E[f(u) f(v)]` and `E[f'(u) f'(v)]`; `E[(f(u) -+ f(v))^2]` where it can be had without cancellation."""
+    """`E[f(u) f(v)]` and `E[f'(u) f'(v)]`; `E[(f(u) -+ f(v))^2]` where it can be had without cancellation.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> pair = ew.activations.GaussianPair(jnp.array(1.0), jnp.array(1.0), jnp.array(1.0))
+    >>> float(ew.Relu().dual(pair).slope)  # half of all inputs are positive
+    0.5
+    """
 
     moment: Array
     slope: Array
@@ -64,7 +75,12 @@ class Dual(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """`E[f(u)]`, `E[f(u)^2]` and `E[f'(u)^2]`."""
+    """`E[f(u)]`, `E[f(u)^2]` and `E[f'(u)^2]`.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> float(ew.Relu().moments(jnp.array(2.0)).moment)
+    1.0
+    """
 
     mean: Array
     moment: Array

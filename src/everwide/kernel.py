@@ -83,6 +83,14 @@ class Covariance(eqx.Module):
     `minus` and `plus` are `E[(u - v)^2]` and `E[(u + v)^2]`, carried through networks without sites because the
     angle between two nearly parallel examples cannot be recovered from `nngp`: the subtraction cancels. `minus` without
     `plus` says that `nngp` is known to be non-negative.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> x = ew.Inputs(jnp.eye(2))
+    >>> cross = ew.Infinite(ew.Dense(), (2,)).start(x, x).cross
+    >>> cross.nngp.tolist()  # of the inputs: means over their channels
+    [[0.5, 0.0], [0.0, 0.5]]
+    >>> cross.scaled(4.0).nngp.tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
     """
 
     nngp: Float[Array, "*pairs_examples"]
@@ -126,6 +134,12 @@ class Kernel(eqx.Module):
     `cross` covers pairs of examples `(x1, x2)`; `own1` and `own2` each example with itself, as far as somebody reads
     them. Where `cross.same`, there is one batch, paired with itself, and `cross` is also `own1` and `own2`.
     Means are over the channels; `None` is zero.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> x = ew.Inputs(jnp.ones((2, 5, 3)))
+    >>> kernel = ew.Infinite(ew.Conv((3,)), (5, 3)).start(x, x)
+    >>> kernel.sites, kernel.rank, kernel.cross.nngp.shape  # sites lead, examples trail
+    ((5,), 1, (5, 5, 2, 2))
     """
 
     cross: Covariance
@@ -219,7 +233,12 @@ class Kernel(eqx.Module):
 
 
 def same_site(cov: Array, rank: int) -> Array:
-    """`(*sites, *sites, *examples) -> (*sites, *examples)`."""
+    """`(*sites, *sites, *examples) -> (*sites, *examples)`.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> ew.kernel.same_site(jnp.arange(4.0).reshape(2, 2), 1).tolist()
+    [0.0, 3.0]
+    """
     if rank == 0:
         return cov
     sites, examples = cov.shape[:rank], cov.shape[2 * rank :]
@@ -229,7 +248,12 @@ def same_site(cov: Array, rank: int) -> Array:
 
 
 def on_diagonal(variances: Array, rank: int) -> Array:
-    """`(*sites, *examples) -> (*sites, *sites, *examples)`, zero between different sites."""
+    """`(*sites, *examples) -> (*sites, *sites, *examples)`, zero between different sites.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> ew.kernel.on_diagonal(jnp.array([1.0, 2.0]), 1).tolist()
+    [[1.0, 0.0], [0.0, 2.0]]
+    """
     sites, trailing = variances.shape[:rank], variances.shape[rank:]
     size = math.prod(sites)
     flat = variances.reshape(size, *trailing)
@@ -238,24 +262,46 @@ def on_diagonal(variances: Array, rank: int) -> Array:
 
 
 def row(a: Array, rank: int) -> Array:
-    """`(*sites, *examples) -> (*sites, 1.., *examples)`: the left site of a pair."""
+    """`(*sites, *examples) -> (*sites, 1.., *examples)`: the left site of a pair.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> ew.kernel.row(jnp.ones((5, 2)), 1).shape
+    (5, 1, 2)
+    """
     return a.reshape(*a.shape[:rank], *(1,) * rank, *a.shape[rank:])
 
 
 def col(a: Array, rank: int) -> Array:
-    """`(*sites, *examples) -> (1.., *sites, *examples)`: the right site of a pair."""
+    """`(*sites, *examples) -> (1.., *sites, *examples)`: the right site of a pair.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> ew.kernel.col(jnp.ones((5, 2)), 1).shape
+    (1, 5, 2)
+    """
     return a.reshape(*(1,) * rank, *a.shape)
 
 
 def outer(left: Array, right: Array, rank: int, pairs: Pairs, op: Callable[[Array, Array], Array]) -> Array:
-    """`op` of a row quantity and a column quantity, over the tracked pairs of sites."""
+    """`op` of a row quantity and a column quantity, over the tracked pairs of sites.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> means = jnp.array([1.0, 2.0])
+    >>> ew.kernel.outer(means, means, 1, ew.signal.Pairs.ALL_SITES, jnp.multiply).tolist()
+    [[1.0, 2.0], [2.0, 4.0]]
+    """
     if pairs is Pairs.ALL_SITES:
         left, right = row(left, rank), col(right, rank)
     return op(left, right)
 
 
 class Block(eqx.Module):
-    """Both kernels of a tile `(n1, n2)` or of a diagonal `(n,)`; sites that are left follow."""
+    """Both kernels of a tile `(n1, n2)` or of a diagonal `(n,)`; sites that are left follow.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> x = ew.Inputs(jnp.eye(3))
+    >>> ew.Infinite(ew.Dense(1), (3,)).block(x, x).ntk.shape
+    (3, 3)
+    """
 
     nngp: Float[Array, "*tile"]
     ntk: Float[Array, "*tile"]
@@ -265,6 +311,13 @@ class AbstractKernelFunction(eqx.Module):
     """Where network code ends and numerics begins.
 
     `pairs`: whether the sites that follow the examples in a `Block` are those of both (all pairs), or shared ones.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> kernel = ew.Infinite(ew.Dense(1), (3,))
+    >>> isinstance(kernel, ew.kernel.AbstractKernelFunction)
+    True
+    >>> kernel.diagonal(ew.Inputs(jnp.eye(3))).nngp.shape
+    (3,)
     """
 
     pairs: eqx.AbstractVar[Pairs]
@@ -291,4 +344,9 @@ class AbstractKernelFunction(eqx.Module):
 
 
 class AbstractHostKernelFunction(AbstractKernelFunction):
-    """A kernel function that runs on the host and must not be traced."""
+    """A kernel function that runs on the host and must not be traced.
+
+    >>> import everwide as ew
+    >>> issubclass(ew.kernel.AbstractHostKernelFunction, ew.kernel.AbstractKernelFunction)
+    True
+    """

@@ -72,6 +72,10 @@ class Demand:
     """Pairs of sites that somebody will read.
 
     `cross` is between two different examples, `own` is of an example with itself.
+
+    >>> from everwide.signal import Demand, Pairs
+    >>> Demand(Pairs.SAME_SITE, Pairs.NONE).all_sites().cross.name
+    'ALL_SITES'
     """
 
     cross: Pairs
@@ -105,6 +109,11 @@ class Signal:
     - `path`: the place in the network; a random layer uses it as its name in `sources`.
     - `width`: the channels of layers that leave them open; `parametrization`: of the whole network.
     - `readouts`: the sources of the network's output, once a finite network is sampled; `None` at infinite width.
+
+    >>> import everwide as ew
+    >>> image = ew.signal.Signal((8, 8, 3))
+    >>> ew.Conv((3, 3), strides=2).describe(image).sites
+    (4, 4)
     """
 
     shape: tuple[int | None, ...]

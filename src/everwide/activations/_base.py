@@ -22,6 +22,12 @@ class AbstractActivation(AbstractLayer):
     """An elementwise nonlinearity, defined by its function and its Gaussian moments.
 
     `everwide.testing.check_activation` proves that the three methods agree.
+
+    >>> import everwide as ew, jax.numpy as jnp
+    >>> isinstance(ew.Erf(), ew.activations.AbstractActivation)
+    True
+    >>> float(ew.Erf()(jnp.array(0.0)))
+    0.0
     """
 
     @abc.abstractmethod

@@ -48,7 +48,13 @@ def fans_of(signal: Signal, fan_in: int, fan_out: int) -> Fans:
 
 
 class Affine(eqx.Module):
-    """Weights and biases of one random affine map."""
+    """Weights and biases of one random affine map.
+
+    >>> import everwide as ew, jax
+    >>> params = ew.Dense(4, b_std=0.1).init(jax.random.key(0), (3,))
+    >>> params.weight.shape, params.bias.shape
+    ((3, 4), (4,))
+    """
 
     weight: Float[Array, "*fan_in out"]
     bias: Float[Array, "*sites channels"] | None
@@ -61,6 +67,10 @@ class RandomAffine(eqx.Module):
     The sizes `w_std / sqrt(fan_in)` of a weight and `b_std` of a bias are constant factors (ntk, mean_field), or
     standard deviations of what is drawn (standard, mup). Readouts that learn features have weights of size
     `w_std / fan_in`.
+
+    >>> import everwide as ew
+    >>> ew.Dense(w_std=1.3, frozen=True).weights()["affine"].w_std
+    1.3
     """
 
     w_std: Hyper = 1.0

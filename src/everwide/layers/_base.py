@@ -70,6 +70,14 @@ class AbstractLayer(eqx.Module):
     Five methods make a layer. Two are static, `describe` (forward: shapes and laws) and `demand` (backward: which
     pairs of sites must be tracked); two are finite, `sample` and `forward`; one is the limit, `propagate`.
     `everwide.testing.check_layer` proves that they agree.
+
+    >>> import everwide as ew, jax
+    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
+    >>> isinstance(net, ew.layers.AbstractLayer)
+    True
+    >>> params = net.init(jax.random.key(0), (3,), width=16)
+    >>> net.apply(params, jax.numpy.ones(3)).shape
+    (1,)
     """
 
     @abc.abstractmethod

@@ -14,7 +14,13 @@ from jaxtyping import Float
 
 
 class AbstractFilter(eqx.Module):
-    """`g`, as a function of the eigenvalues; a leading axis for each time, if there are several."""
+    """`g`, as a function of the eigenvalues; a leading axis for each time, if there are several.
+
+    >>> import numpy as np
+    >>> from everwide.spectral import ridge
+    >>> ridge(1.0)(np.array([1.0, 3.0])).tolist()
+    [0.5, 0.25]
+    """
 
     @abc.abstractmethod
     def __call__(self, values: Float[np.ndarray, " n"], n: int | None = None) -> Float[np.ndarray, "*times n"]:
