@@ -3,10 +3,12 @@
 import ast
 import importlib
 import inspect
+import io
 import pkgutil
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +24,10 @@ pytestmark = pytest.mark.once
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(everwide.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
+HIDDEN = (".ci/*", ".github/**/*", ".pre-commit-config.yaml")
 TEXTS = sorted(
     path
-    for pattern in ("src/**/*.py", "tests/**/*.py", "tests/**/*.txt", "benchmarks/**/*.py", "docs/**/*", ".ci/*", "*")
+    for pattern in ("src/**/*.py", "tests/**/*.py", "tests/**/*.txt", "benchmarks/**/*.py", "docs/**/*", *HIDDEN, "*")
     for path in ROOT.glob(pattern)
     if path.is_file() and path.suffix not in (".npz", ".npy", ".png", ".svg", ".json")
 )
@@ -69,6 +72,67 @@ def test_the_search_for_machines_and_registries_finds(text):
     assert MACHINE_PATH.search(text) or REGISTRY.search(text)
 
 
+def docstring_lines(tree: ast.Module) -> set[int]:
+    """The lines that docstrings take."""
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = [n for n in ast.walk(tree) if isinstance(n, kinds) and ast.get_docstring(n, clean=False) is not None]
+    return {line for n in nodes for line in range(n.body[0].lineno, (n.body[0].end_lineno or 0) + 1)}
+
+
+def code_lines(path: Path) -> int:
+    """Lines of code: no docstrings, comments, blanks."""
+    text = path.read_text()
+    silent = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    tokens = [t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type not in silent]
+    return len({line for t in tokens for line in range(t.start[0], t.end[0] + 1)} - docstring_lines(ast.parse(text)))
+
+
+def test_lines_of_code_are_counted(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text(
+        '"""Doc.\n\nMore."""\n\n# Comment\nx = """a\nb"""\n\n\ndef f():\n    """Doc."""\n    return x  # why\n'
+    )
+    assert code_lines(path) == 4
+
+
+def test_the_library_is_no_larger_than_it_must_be():
+    assert sum(code_lines(path) for path in SOURCES) <= 19_500
+
+
+def private_neighbours(path: Path) -> Iterator[str]:
+    """Private modules of other packages that a file imports; root-level ones and the engine are for everybody."""
+    package = path.relative_to(PACKAGE.parent).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or not (node.level or (node.module or "").startswith("everwide")):
+            continue
+        base = package[: len(package) - node.level + 1] if node.level else ()
+        module = (*base, *(node.module or "").split(".")) if node.module else base
+        for full in [(*module, alias.name) for alias in node.names] if not node.module else [module]:
+            private = next((i for i, part in enumerate(full) if part.startswith("_")), None)
+            shared = private == 1  # everwide._checks, everwide._engine, ...
+            if private is not None and not shared and full[:private] != package[:private]:
+                yield ".".join(full)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_private_module_of_another_package_is_imported(path):
+    assert not set(private_neighbours(path))
+
+
+def names_given(path: Path) -> Iterator[str]:
+    """Every name that is assigned: variables, arguments, fields."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_things_have_names(path):
+    assert "found" not in set(names_given(path)), "`found` says how something came here, not what it is."
+
+
 def length(node: ast.FunctionDef) -> int:
     """Lines of a function without its docstring."""
     documented = len((ast.get_docstring(node, clean=False) or "").splitlines())
@@ -95,6 +159,12 @@ def test_import_is_light():
     assert in_fresh_python(f"import everwide, sys; print(sorted(set({heavy}) & set(sys.modules)))") == "[]"
 
 
+def test_every_room_is_there_after_the_import():
+    code = "import everwide as ew; print(*(type(getattr(ew, room)).__name__ for room in dir(ew) if room in ew._ROOMS))"
+    assert set(in_fresh_python(code).split()) == {"module"}
+    assert in_fresh_python("import everwide as ew; print(ew.theory.rates.stable_rates.__name__)") == "stable_rates"
+
+
 def test_import_leaves_the_configuration_of_jax_alone():
     code = "import jax; before = dict(jax.config.values); import everwide; print(before == dict(jax.config.values))"
     assert in_fresh_python(code) == "True"
@@ -106,12 +176,26 @@ def test_public_names_are_the_stored_ones():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", public_api.public_names(everwide))
-def test_public_names_are_documented_with_an_example(name):
-    value = getattr(everwide, name)
-    home = getattr(value, "__module__", "") or ""
-    assert home.startswith("everwide"), f"everwide.{name} is not ours: it comes from {home!r}."
-    assert ">>>" in (inspect.getdoc(value) or ""), f"everwide.{name} has no example in its docstring."
+OBJECTS = public_api.exported()
+
+
+def test_the_public_surface_is_small():
+    lines = public_api.SNAPSHOT.read_text().splitlines()
+    objects = [line for line in lines if not public_api.MEMBER.match(line)]
+    assert len(objects) <= 220
+    assert len([o for o in objects if re.fullmatch(r"everwide\.\w+", o.partition("(")[0])]) <= 45
+
+
+def test_the_top_level_offers_only_what_is_ours():
+    alien = [n for n, v in public_api.public_names(everwide).items() if not public_api.is_ours(v)]
+    assert not alien
+
+
+@pytest.mark.parametrize("path", OBJECTS)
+def test_public_objects_are_documented_with_an_example(path):
+    value = OBJECTS[path]
+    constant = not callable(value)  # an instance: its class is documented
+    assert constant or ">>>" in (inspect.getdoc(value) or ""), f"{path} has no example in its docstring."
 
 
 def classes() -> list[type]:
