@@ -43,17 +43,22 @@ SAY = {
 EXCEPTIONS = {
     "alpha": {
         "everwide.activations.Elu": "what everybody calls it",
-        "everwide.linearization.scale_output": "the factor of the outputs, as Chizat and Bach call it",
+        "everwide.theory.deep_linear.marchenko_pastur": "the ratio of both sides of a matrix, as the law has it",
+        "everwide.theory.deep_linear.posterior_scale": "the ratio of rows to inputs, as the paper has it",
     },
     "random_state": {"everwide.estimators.": "scikit-learn's name"},
     "rows": {
-        "everwide.spectral.Spectrum.": "which rows, not how many",
+        "everwide.theory.eigenlearning.learnability": "which rows, not how many",
         "everwide.tables.Table.take": "which rows, not how many",
         "everwide.training.KernelLayer.tap": "the rows themselves",
     },
     "shape": {
         "everwide.layers.Resize": "the sites that are wanted",
         "everwide.signal.Signal": "that of a signal, which is no example",
+    },
+    "variance": {
+        "everwide.theory.criticality.propagate": "of the inputs",
+        "everwide.theory.deep_linear.marchenko_pastur": "of the entries of a matrix",
     },
     "verbose": {"everwide.estimators.": "scikit-learn's name"},
     "widths": {

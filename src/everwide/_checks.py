@@ -37,12 +37,12 @@ def layer_widths(widths: Any) -> tuple[int, ...]:
         "(784, 512, 512, 10)."
     )
     try:
-        found = tuple(operator.index(width) for width in widths)
+        sizes = tuple(operator.index(width) for width in widths)
     except TypeError as fault:
         raise InputError(message) from fault
-    if len(found) < 2 or min(found) < 1:
+    if len(sizes) < 2 or min(sizes) < 1:
         raise InputError(message)
-    return found
+    return sizes
 
 
 def hidden_widths(widths: Any) -> tuple[int, ...]:
@@ -89,10 +89,10 @@ def share(value: Any, label: str) -> float:
 
 def finite_array(value: Any, label: str) -> Float[np.ndarray, "..."]:
     """A float64 copy, without NaN and infinity."""
-    found = np.array(value, np.float64)
-    if not np.isfinite(found).all():
-        raise InputError(f"{label} holds {found[~np.isfinite(found)][0]}: expected finite numbers.")
-    return found
+    array = np.array(value, np.float64)
+    if not np.isfinite(array).all():
+        raise InputError(f"{label} holds {array[~np.isfinite(array)][0]}: expected finite numbers.")
+    return array
 
 
 def row_weights(value: Any, n: int, label: str = "weights") -> Float[np.ndarray, " n"]:

@@ -94,14 +94,19 @@ def compare(
     curves = Curves(*(np.stack(values) for values in zip(*(one.curves for one in measured), strict=True)))
     finite, infinite = (np.stack(o) for o in ([m.finite for m in measured], [m.infinite for m in measured]))
     result = Comparison(sizes, problem.steps, tuple(rates), curves, finite, infinite)
-    if result.diverged:
-        warnings.warn(
-            f"Training has diverged at width {', '.join(map(str, result.diverged))}: the rate {rates[0]:.6g} is too "
-            "large there. Leave rate= out, or take less than everwide.training.max_learning_rate.",
-            DivergenceWarning,
-            stacklevel=2,
-        )
+    _warn_of_divergence(result)
     return result
+
+
+def _warn_of_divergence(result: Comparison) -> None:
+    if not result.diverged:
+        return
+    warnings.warn(
+        f"Training has diverged at width {', '.join(map(str, result.diverged))}: the rate {result.rates[0]:.6g} is too "
+        "large there. Leave rate= out, or take less than everwide.training.max_learning_rate.",
+        DivergenceWarning,
+        stacklevel=3,
+    )
 
 
 def _widths(widths: Sequence[int]) -> tuple[int, ...]:

@@ -115,9 +115,9 @@ class Spectrum(eqx.Module):
         """Of the entries of the eigenvectors: what diagonals of functions of the kernel are made of."""
         return self.vectors**2
 
-    def response(self, filter: AbstractFilter, rows: int | None = None) -> Float[np.ndarray, "*times m"]:
-        """The filter at every eigenvalue, 0 where nothing can be learned; `rows` where one has several eigenvalues."""
-        return np.where(self.learnable, filter(np.maximum(self.values, 0), rows or len(self.vectors)), 0)
+    def response(self, filter: AbstractFilter, n: int | None = None) -> Float[np.ndarray, "*times m"]:
+        """The filter at every eigenvalue, 0 where nothing can be learned; `n` rows where one has several eigenvalues."""
+        return np.where(self.learnable, filter(np.maximum(self.values, 0), n or len(self.vectors)), 0)
 
     def modes(self, b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "m k"]:
         """Columns in the basis of the eigenvectors."""
@@ -140,7 +140,7 @@ class Spectrum(eqx.Module):
         return np.moveaxis(flat.reshape(len(flat), *times, k), 0, -2)
 
     def apply(
-        self, filter: AbstractFilter, b: Float[np.ndarray, "n k"], rows: int | None = None
+        self, filter: AbstractFilter, b: Float[np.ndarray, "n k"], n: int | None = None
     ) -> Float[np.ndarray, "*times n k"]:
         """`g(K) b`: the coefficients by which training has moved after the time of the filter.
 
@@ -148,7 +148,7 @@ class Spectrum(eqx.Module):
         >>> sp.Spectrum.of(np.diag([2.0, 4.0])).apply(sp.ridge(), np.ones((2, 1))).ravel()
         array([0.5 , 0.25])
         """
-        return self.rows(self.response(filter, rows)[..., None] * self.modes(b))
+        return self.rows(self.response(filter, n)[..., None] * self.modes(b))
 
     @staticmethod
     def largest(kernel: np.ndarray | Callable[[np.ndarray], np.ndarray], n: int = 0) -> float:
