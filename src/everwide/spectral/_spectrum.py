@@ -116,7 +116,7 @@ class Spectrum(eqx.Module):
         return self.vectors**2
 
     def response(self, filter: AbstractFilter, n: int | None = None) -> Float[np.ndarray, "*times m"]:
-        """The filter at every eigenvalue, 0 where nothing can be learned; `n` rows where one has several eigenvalues."""
+        """The filter at every eigenvalue, 0 where nothing can be learned; `n` rows if one has several eigenvalues."""
         return np.where(self.learnable, filter(np.maximum(self.values, 0), n or len(self.vectors)), 0)
 
     def modes(self, b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "m k"]:
