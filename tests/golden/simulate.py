@@ -65,8 +65,8 @@ def rms_norm_network(weights, x, width):
 
 NETWORKS = {
     "crop": (crop_network, (192, 384), 2000),
-    "causal_attention": (causal_attention_network, (96, 192), 1500),
-    "rms_norm": (rms_norm_network, (192, 384), 4000),
+    "causal_attention": (causal_attention_network, (64, 128), 1000),
+    "rms_norm": (rms_norm_network, (192, 384), 2000),
 }
 
 
