@@ -125,7 +125,7 @@ def test_samples_converge_to_the_limit(name):
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_samples_of_attention_converge_to_the_limit(name):
     slope = MEAN_SQUARE if name == "transformer" else SCORES
-    check_layer(_attention(name, heads=32), (3, 2), widths=WIDTHS, draws=200, convergence=slope)
+    check_layer(_attention(name, heads=32), (3, 2), widths=WIDTHS, draws=200, slope_tolerance=slope.deviation)
 
 
 def _classes_in(layer):
