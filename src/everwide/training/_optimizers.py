@@ -262,7 +262,8 @@ def _is_linear(transform: Any) -> bool:
             taken.append(np.concatenate([np.ravel(leaf) for leaf in update]))
         return np.stack(taken)
 
-    one, other, both = (updates(numbers) for numbers in (*draws, draws[0] + 2 * draws[1]))
+    with jax.numpy_dtype_promotion("standard"):  # Adam of optax mixes its dtypes
+        one, other, both = (updates(numbers) for numbers in (*draws, draws[0] + 2 * draws[1]))
     size = 1e-4 * max(float(np.abs(both).max()), 1e-30)
     return bool(np.ptp(both, axis=1).max() <= size and np.abs(both - one - 2 * other).max() <= size)
 
