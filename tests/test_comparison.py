@@ -9,7 +9,7 @@ import pytest
 import everwide as ew
 from everwide import compare
 from everwide.linearization import linearize
-from everwide.testing._tolerances import Slope, exact_for
+from everwide.testing._draws import Slope, exact_for
 
 pytestmark = pytest.mark.once
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import everwide as ew
 from everwide.testing._check_layer import extrapolated
 from everwide.testing._check_limit import Limit
-from everwide.testing._draws import sample_kernels
-from everwide.testing._tolerances import Sampled, cancelling_for, exact_for
+from everwide.testing._draws import Sampled, cancelling_for, exact_for, sample_kernels
 
 pytestmark = pytest.mark.once
 

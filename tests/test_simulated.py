@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide.testing._tolerances import SAMPLED
+from everwide.testing._draws import SAMPLED
 
 pytestmark = pytest.mark.as_users
 

@@ -10,8 +10,7 @@ import pytest
 import everwide as ew
 from everwide.empirical import sample_kernel
 from everwide.optim import scale_by_parametrization
-from everwide.testing._compile import quick_jit
-from everwide.testing._tolerances import EXACT32, SAMPLED, Slope
+from everwide.testing._draws import EXACT32, SAMPLED, Slope, quick_jit
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from activations.activation_table import array, dtype, tolerance
-from everwide.activations import GaussianPair, _angle
+from everwide.activations import GaussianPair, _rectified
 from everwide.angle import angle as plain_angle
 
-arc, blurred, angle = (jax.jit(f) for f in (_angle.arc, _angle.blurred, plain_angle))
+arc, blurred, angle = (jax.jit(f) for f in (_rectified.arc, _rectified.blurred, plain_angle))
 
 RESTS = np.concatenate([[1e-30, 1e-12, 1e-6, 1e-3], np.linspace(0.01, 1, 34)])
 ROUNDINGS = 60

@@ -7,7 +7,7 @@ import pytest
 
 from activations.activation_table import array, dtype, dual
 from everwide.activations import GaussianPair, RectifiedMonomial, Relu, Step
-from everwide.activations._rectified_monomial import _loss, arc_power
+from everwide.activations._polynomial import _loss, arc_power
 from everwide.signal import ArchitectureError
 
 pytestmark = pytest.mark.as_users

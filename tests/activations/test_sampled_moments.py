@@ -10,7 +10,7 @@ import pytest
 
 import everwide.activations as act
 from everwide.activations import AbstractActivation, GaussianPair
-from everwide.testing._tolerances import SAMPLED
+from everwide.testing._draws import SAMPLED
 
 pytestmark = pytest.mark.once
 

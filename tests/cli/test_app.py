@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from everwide import activations
 from everwide.activations import AbstractActivation
-from everwide.cli import _networks, _options, _show, app
+from everwide.cli import _networks, _show, app
 
 pytestmark = pytest.mark.once
 
@@ -124,7 +124,7 @@ def test_says_what_to_install_and_hides_no_other_fault():
     ],
 )
 def test_faults_become_sentences_and_exit_codes(raised, code, said, capsys):
-    with pytest.raises(typer.Exit) as ended, _options.in_a_sentence():
+    with pytest.raises(typer.Exit) as ended, _show.in_a_sentence():
         raise raised
     assert ended.value.exit_code == code
     assert said in capsys.readouterr().err

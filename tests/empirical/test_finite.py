@@ -8,8 +8,7 @@ import pytest
 
 import everwide as ew
 from everwide.empirical import Finite
-from everwide.testing._compile import quick_jit
-from everwide.testing._tolerances import exact_for
+from everwide.testing._draws import exact_for, quick_jit
 
 pytestmark = pytest.mark.wide
 

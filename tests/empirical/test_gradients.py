@@ -15,7 +15,7 @@ from everwide.empirical._gradients import (
     project_gradients,
 )
 from everwide.empirical._models import Model
-from everwide.testing._tolerances import SAMPLED, exact_for
+from everwide.testing._draws import SAMPLED, exact_for
 
 pytestmark = pytest.mark.wide
 

@@ -13,7 +13,7 @@ import everwide as ew
 import everwide.empirical as emp
 from empirical.models_zoo import w
 from everwide.empirical._tiles import _kernels
-from everwide.empirical._tiles._schedule import Block, Bytes, Fit, Size, blocks, fit, pairs
+from everwide.empirical._tiles._kernels import Block, Bytes, Fit, Size, blocks, fit, pairs
 
 pytestmark = pytest.mark.once
 

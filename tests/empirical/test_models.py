@@ -8,7 +8,7 @@ import pytest
 
 import everwide as ew
 from everwide.empirical._models import Model, TorchModel, as_model
-from everwide.testing._tolerances import exact_for
+from everwide.testing._draws import exact_for
 
 pytestmark = pytest.mark.wide
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everwide.testing._draws import quick_jit
 from jax import lax
 
 import everwide as ew
@@ -19,8 +20,7 @@ from empirical.models_zoo import w
 from everwide.empirical import _ntk
 from everwide.empirical._factors import Form, Job, Outputs
 from everwide.empirical._factors._forms import Sizes, cheaper
-from everwide.empirical._tiles import _kernels, _schedule, _worker
-from everwide.testing._compile import quick_jit
+from everwide.empirical._tiles import _kernels, _programs
 
 pytestmark = pytest.mark.as_users
 
@@ -69,13 +69,13 @@ def test_every_kind_of_outputs(outputs):
 
 def in_blocks(monkeypatch, size, held):
     monkeypatch.setattr(_worker, "at_once", lambda *_: False)
-    monkeypatch.setattr(_kernels, "fit", lambda *_: _schedule.Fit(size, held))
+    monkeypatch.setattr(_kernels, "fit", lambda *_: _programs.Fit(size, held))
 
 
 @pytest.mark.parametrize("outputs", READ)
 def test_blocks_of_examples_and_outputs_that_do_not_divide(outputs, monkeypatch):
     # Two examples and two of three outputs at a time, with two blocks in memory, so that blocks are computed again.
-    in_blocks(monkeypatch, _schedule.Size(2, 1 if outputs == "sum" else 2), held=2)
+    in_blocks(monkeypatch, _programs.Size(2, 1 if outputs == "sum" else 2), held=2)
     found = emp.empirical_ntk(net, PARAMS, X, outputs=outputs)
     assert_close(found, READ[outputs](EXPECTED))
     assert (found == (found.transpose(1, 0, 3, 2) if outputs == "full" else found.swapaxes(0, 1))).all()
@@ -177,7 +177,7 @@ def test_leaves_of_several_dtypes():
 
 
 def test_progress_counts_tiles(monkeypatch):
-    in_blocks(monkeypatch, _schedule.Size(3, 3), held=9)
+    in_blocks(monkeypatch, _programs.Size(3, 3), held=9)
     seen = []
     emp.empirical_ntk(net, PARAMS, X, progress=seen.append)
     assert [(p.done, p.total) for p in seen] == [(i, 6) for i in range(1, 7)]

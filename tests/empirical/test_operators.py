@@ -11,7 +11,7 @@ from scipy.sparse.linalg import aslinearoperator, lsqr
 import everwide as ew
 from everwide.empirical._models import Model
 from everwide.empirical._operators import activation_bytes, in_chunks, jacobian_operator, ntk_operator
-from everwide.testing._tolerances import exact_for
+from everwide.testing._draws import exact_for
 
 pytestmark = pytest.mark.wide
 

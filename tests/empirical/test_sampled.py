@@ -7,8 +7,7 @@ import pytest
 
 import everwide as ew
 from everwide.empirical import Finite, Sampled, sample_kernel
-from everwide.testing._compile import quick_jit
-from everwide.testing._tolerances import SAMPLED, exact_for
+from everwide.testing._draws import SAMPLED, exact_for, quick_jit
 
 pytestmark = pytest.mark.once
 

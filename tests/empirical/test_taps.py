@@ -9,7 +9,7 @@ from empirical.models_sequences import ZOO
 from everwide.empirical._factors import Form, Job, Lookup, Outer, Outputs, Part, Plain, decide, ready, tile
 from everwide.empirical._factors._contract import summed_outputs
 from everwide.empirical._trace import JaxTangents, traced
-from everwide.testing._compile import quick_jit
+from everwide.testing._draws import quick_jit
 
 pytestmark = pytest.mark.wide
 

@@ -8,7 +8,7 @@ from everwide.empirical._factors import Lookup, Outer, Plain
 from everwide.empirical._models import as_model
 from everwide.empirical._refusals import BatchDependenceError
 from everwide.empirical._torch import PlanError, torch_tangents
-from everwide.testing._tolerances import EXACT32, EXACT64
+from everwide.testing._draws import EXACT32, EXACT64
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

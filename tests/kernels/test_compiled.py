@@ -14,7 +14,7 @@ import pytest
 import everwide as ew
 from everwide.kernels._compiled import Compiled, compiled
 from everwide.kernels._trunk import match
-from everwide.testing._compile import quick_jit
+from everwide.testing._draws import quick_jit
 from kernels import sites_reference
 
 pytestmark = pytest.mark.as_users
@@ -193,13 +193,13 @@ def test_a_batch_with_itself(name):
 
 
 def test_the_number_of_threads_changes_nothing(monkeypatch):
-    from everwide.kernels import _compiled_run
+    from everwide.kernels import _compiled
 
     kernel = kernel_of("pool, flatten")
     fast, x1, x2 = compiled(kernel), batch(kernel, 40), batch(kernel, 50, seed=1)
     found = []
     for many in (1, 5):
-        monkeypatch.setattr(_compiled_run, "threads", lambda many=many: many)
+        monkeypatch.setattr(_compiled, "threads", lambda many=many: many)
         found.append(fast.block(x1, x2))
     np.testing.assert_array_equal(found[0].nngp, found[1].nngp)
     np.testing.assert_array_equal(found[0].ntk, found[1].ntk)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from everwide.signal import ArchitectureError
-from everwide.testing._tolerances import EXACT64, Exact
+from everwide.testing._draws import EXACT64, Exact
 from everwide_lab.golden import build_network, run_case, words
 from lab import vocabulary_oracle
 from lab.fresh_cases import RELU, all_cases, attention, conv, dense, fresh_case

@@ -14,7 +14,7 @@ import numpy as np
 import everwide as ew
 from everwide.kernel import Example
 from everwide.testing._check_layer import example_inputs
-from everwide.testing._tolerances import Sampled
+from everwide.testing._draws import Sampled
 
 ENTRIES, WHOLE = Sampled(5.0), Sampled(4.0)  # there are many entries; keys are fixed, so that both are decided once
 

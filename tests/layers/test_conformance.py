@@ -15,7 +15,7 @@ import pytest
 import everwide as ew
 from everwide.layers import AbstractLayer, Position
 from everwide.testing import check_layer
-from everwide.testing._tolerances import MEAN_SQUARE, Slope
+from everwide.testing._draws import MEAN_SQUARE, Slope
 from everwide_lab.golden import Reparametrized
 from layers.quick_conformance import assert_conforms
 

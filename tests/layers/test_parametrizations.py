@@ -8,8 +8,7 @@ import pytest
 
 import everwide as ew
 from everwide.layers import Affine
-from everwide.testing._compile import quick_jit
-from everwide.testing._tolerances import SAMPLED, exact_for
+from everwide.testing._draws import SAMPLED, exact_for, quick_jit
 from everwide_lab.golden import Reparametrized
 
 pytestmark = pytest.mark.once

@@ -13,7 +13,7 @@ import pytest
 import everwide as ew
 from everwide import InputError
 from everwide.linearization import linearize, taylor
-from everwide.testing._tolerances import Slope, exact_for
+from everwide.testing._draws import Slope, exact_for
 
 pytestmark = pytest.mark.wide
 

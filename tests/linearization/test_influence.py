@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 import everwide as ew
 from everwide import InputError
 from everwide.linearization import forgetting_score, influence
-from everwide.testing._tolerances import Slope, exact_for
+from everwide.testing._draws import Slope, exact_for
 
 pytestmark = pytest.mark.wide
 

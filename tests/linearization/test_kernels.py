@@ -7,7 +7,7 @@ import pytest
 
 from everwide import InputError
 from everwide.linearization import kernel_distance, label_alignment
-from everwide.testing._tolerances import exact_for
+from everwide.testing._draws import exact_for
 
 pytestmark = pytest.mark.wide
 

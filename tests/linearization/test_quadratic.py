@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 import everwide as ew
 from everwide import InputError
 from everwide.linearization import quadratic_model
-from everwide.testing._tolerances import exact_for
+from everwide.testing._draws import exact_for
 
 pytestmark = pytest.mark.wide
 

@@ -10,8 +10,7 @@ import pytest
 
 import everwide as ew
 from everwide.optim import learning_rates, scale_by_parametrization
-from everwide.testing._compile import quick_jit
-from everwide.testing._tolerances import Slope, exact_for
+from everwide.testing._draws import Slope, exact_for, quick_jit
 from everwide_lab.golden import Reparametrized
 
 pytestmark = pytest.mark.once

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everwide.testing._tolerances import (
+from everwide.testing._draws import (
     CANCELLING64,
     EXACT32,
     EXACT64,

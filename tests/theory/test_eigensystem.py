@@ -11,8 +11,8 @@ import scipy.special
 
 import everwide as ew
 from everwide.theory.eigenlearning import definiteness, eigensystem, hermite_coefficients, sphere_eigenvalues
-from everwide.theory.eigenlearning._domains import krawtchouk
 from everwide.theory.eigenlearning._eigensystem import _check as check_eigensystem
+from everwide.theory.eigenlearning._eigensystem import krawtchouk
 
 pytestmark = pytest.mark.once
 

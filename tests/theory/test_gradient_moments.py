@@ -11,7 +11,7 @@ import everwide as ew
 from everwide import InputError
 from everwide._checks import layer_widths
 from everwide.signal import ArchitectureError
-from everwide.testing._tolerances import SAMPLED
+from everwide.testing._draws import SAMPLED
 from everwide.theory import finite_width
 
 pytestmark = pytest.mark.once

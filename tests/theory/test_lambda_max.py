@@ -6,9 +6,9 @@ import scipy.stats
 
 from everwide import InputError
 from everwide.spectral import KernelError, _spectrum
-from everwide.testing._tolerances import Slope
+from everwide.testing._draws import Slope
 from everwide.theory import finite_width
-from everwide.theory.finite_width._convergence import definite_extremes
+from everwide.theory.finite_width._certificates import definite_extremes
 
 pytestmark = pytest.mark.once
 

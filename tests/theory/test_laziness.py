@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 import everwide as ew
 from everwide import InputError
 from everwide.linearization import kernel_distance
-from everwide.testing._tolerances import Slope
+from everwide.testing._draws import Slope
 from everwide.theory.finite_width import lazy_kappa
 
 pytestmark = pytest.mark.once

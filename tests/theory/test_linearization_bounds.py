@@ -10,7 +10,7 @@ import pytest
 
 import everwide as ew
 from everwide import InputError
-from everwide.testing._tolerances import Slope, exact_for
+from everwide.testing._draws import Slope, exact_for
 from everwide.theory.finite_width import lee_certificate, linearization_bound, relu_linearization_sup
 
 pytestmark = pytest.mark.once

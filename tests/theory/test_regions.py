@@ -13,7 +13,7 @@ import scipy.integrate
 
 import everwide as ew
 import everwide.theory.regions as rg
-from everwide.theory.regions._bounds import _shape as check_shape
+from everwide.theory.regions._points import _shape as check_shape
 
 pytestmark = pytest.mark.once
 

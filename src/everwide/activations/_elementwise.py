@@ -1,7 +1,9 @@
-"""Any elementwise function, by accurate numeric means."""
+"""Any function of one number: its kinks are found, its moments integrated."""
 
+import functools
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -9,13 +11,151 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..angle import safe_sqrt
 from ..signal import ArchitectureError
-from ._base import AbstractActivation, Dual, GaussianPair, Moments
-from ._dual import Method, numeric_dual
-from ._mehler import coefficients
-from ._plane import FINE, ROUGH, plane_moments
-from ._rows import both_rows, join, row_moments, trusted
-from ._tail import kink_at_zero, no_tail
+from ._base import AbstractActivation, Dual, Entries, GaussianPair, Method, Moments, numeric_dual
+from ._mehler import coefficients, kink_at_zero, no_tail, project
+from ._quadrature import FINE, REACH, ROUGH, Rule, both_rows, join, legendre, plane_moments, row_moments, trusted
+
+_NODES = 64
+_FINEST = 1e-5  # angles below this are one and the same to all knots
+_GOAL = {True: 1e-8, False: 2e-6}  # in float64 and float32
+
+
+class PiecewiseLinear(AbstractActivation):
+    """A continuous function with a constant slope between knots, and the value `at_zero` at 0.
+
+    There is one slope more than knots.
+
+    >>> import everwide as ew
+    >>> hard_sigmoid = ew.activations.PiecewiseLinear((-3.0, 3.0), (0.0, 1 / 6, 0.0), at_zero=0.5)
+    >>> net = ew.Serial(ew.Dense(), hard_sigmoid, ew.Dense(1))
+
+    The second derivative is a sum of spikes at the knots, so that the moments are integrals of the density of two
+    Gaussians over their correlation. Plackett, "A reduction formula for normal multivariate integrals" (1954).
+    """
+
+    knots: tuple[float, ...] = eqx.field(static=True)
+    slopes: tuple[float, ...] = eqx.field(static=True)
+    at_zero: float = eqx.field(static=True)
+
+    def __init__(self, knots: tuple[float, ...], slopes: tuple[float, ...], *, at_zero: float = 0.0):
+        self.knots = tuple(float(k) for k in knots)
+        self.slopes = tuple(float(s) for s in slopes)
+        self.at_zero = float(at_zero)
+        if len(slopes) != len(knots) + 1 or not knots or any(a >= b for a, b in pairwise(self.knots)):
+            raise ArchitectureError(
+                f"PiecewiseLinear needs increasing knots and one slope more than knots, got knots={knots!r} and "
+                f"slopes={slopes!r}. A function without knots is the Identity layer."
+            )
+
+    def __call__(self, x: Array) -> Array:
+        """The slope at zero, bent at every knot on the way out."""
+        centre = self.slopes[sum(k < 0 for k in self.knots)]
+        y = self.at_zero + centre * x
+        for knot, bend in zip(self.knots, self._bends, strict=True):
+            y = y + bend * (jnp.maximum(knot - x, 0) if knot < 0 else jnp.maximum(x - knot, 0))
+        return y
+
+    def moments(self, var: Array) -> Moments:
+        row = row_moments(self, self._points, var)
+        return Moments(row.mean, row.moment, row.slope)
+
+    def dual(self, pair: GaussianPair) -> Dual:
+        rows = both_rows(self, self._points, pair.var1, pair.var2)
+        straight = join(rows[0].mean_slope, rows[1].mean_slope)
+        method = Method(
+            coefficients=lambda terms, stds: self._coefficients(terms, stds, straight),
+            tail=lambda terms, stds: no_tail(stds),
+            exact=lambda entries: _moments(self, entries),
+            chunk=1024,
+            goal=_GOAL[pair.cov.dtype.itemsize > 4],
+        )
+        return Dual(*numeric_dual(method, rows, pair))
+
+    def _coefficients(self, terms: int, std: Array, straight: Array) -> Array:
+        """The derivative is a sum of steps, so its coefficients are Hermite polynomials at the knots."""
+        places = self._places(std)
+        bends = jnp.asarray(self._bends[:, None], std.dtype)
+        density = jnp.exp(-0.5 * places**2) * (2 * math.pi) ** -0.5
+        steps = project(Rule(places, bends * density), jnp.ones_like(places), terms - 1)
+        order = jnp.sqrt(jnp.arange(1, terms, dtype=std.dtype))[:, None]
+        return jnp.concatenate([straight[None], steps / order])
+
+    def _places(self, std: Array) -> Array:
+        """Where the knots are, in standard deviations; those that are too far away to matter are kept finite."""
+        return jnp.stack([jnp.clip(k / std, -REACH, REACH) for k in self.knots])
+
+    @property
+    def _points(self) -> tuple[float, ...]:
+        return tuple(sorted({0.0, *self.knots}))
+
+    @property
+    def _bends(self) -> np.ndarray:
+        return np.diff(self.slopes)
+
+    def density(self, places1: Array, places2: Array, squared: Array, aside: Array, sign: Array) -> Array:
+        """`sum J_i J_j exp(-(x_i^2 - 2 r x_i y_j + y_j^2) / (2 (1 - r^2))) / 2 pi` over pairs of knots.
+
+        `squared` is `1 - r^2`, `aside` is `2 (1 - r)`. Taken from `sum J_i J_j`, which is often zero, without
+        cancellation: for wide Gaussians all exponents are small.
+        """
+        bends = self._bends
+        total = jnp.full_like(squared * places1[0] * places2[0], np.sum(bends) ** 2)
+        for bend1, x in zip(bends, places1, strict=True):
+            for bend2, y in zip(bends, places2, strict=True):
+                distance = (x - sign * y) ** 2 + aside * (sign * x * y)
+                total = total + bend1 * bend2 * jnp.expm1(-0.5 * distance / squared)
+        return total / (2 * math.pi)
+
+
+def _moments(f: PiecewiseLinear, e: Entries) -> tuple[Array, Array]:
+    """From the moments at correlation zero. A negative correlation is a positive one with `v` turned around."""
+    sign = jnp.where(e.correlation < 0, -1, 1).astype(e.correlation.dtype)
+    end = safe_sqrt(e.complement / (2 - e.complement))  # the tangent of half the angle
+    moment, slope = _integrals(f, f._places(e.std1), f._places(e.std2), jnp.abs(e.correlation), end, sign)
+    straight = e.mean_slope1 * e.mean_slope2
+    return e.mean1 * e.mean2 + e.std1 * e.std2 * (e.correlation * straight + moment), straight + slope * sign
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _integrals(f: PiecewiseLinear, *entry: Array) -> tuple[Array, Array]:
+    return _integrate(f, *entry)
+
+
+@_integrals.defjvp
+def _(f: PiecewiseLinear, primals: tuple, tangents: tuple) -> tuple:
+    """The first integral changes with `c` at the rate of the second; through `end` that would be 0 times infinity."""
+    d1, d2, dc, dend, dsign = tangents
+    run = functools.partial(_integrate, f)
+    (moment, slope), (by_places, _) = jax.jvp(run, primals, (d1, d2, *map(jnp.zeros_like, (dc, dend, dsign))))
+    turned = jax.jvp(lambda *entry: run(*entry)[1], primals, tangents)[1]
+    return (moment, slope), (by_places + slope * dc, turned)
+
+
+def _integrate(
+    f: PiecewiseLinear, places1: Array, places2: Array, c: Array, end: Array, sign: Array
+) -> tuple[Array, Array]:
+    """`int_0^c (c - r) p(r) dr` and `int_0^c p(r) dr`, where `p` is the density, summed over all pairs of knots.
+
+    Over the tangent `t` of half the angle, `r = (1 - t^2) / (1 + t^2)`: the density is smooth in the logarithm of `t`.
+    """
+    low, high = jnp.arcsinh(end / _FINEST), math.asinh(1 / _FINEST)
+
+    @jax.checkpoint
+    def body(sums: tuple[Array, Array], node: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
+        up = jnp.exp(low + node[0] * (high - low))
+        t = (up - 1 / up) * (_FINEST / 2)
+        over = 1 / (1 + t * t)
+        measure = node[1] * (high - low) * (up + 1 / up) * (_FINEST * over)
+        value = measure * f.density(places1, places2, (2 * t * over) ** 2, 4 * t * t * over, sign)
+        ahead = 2 * (t - end) * (t + end) * over / (1 + end * end)  # c - r, without cancellation
+        return (sums[0] + value * ahead, sums[1] + value), None
+
+    zero = jnp.zeros(jnp.broadcast_shapes(c.shape, places1.shape[1:], places2.shape[1:]), c.dtype)
+    nodes = tuple(jnp.asarray(a, c.dtype) for a in legendre(_NODES, 0.0, 1.0))
+    return jax.lax.scan(body, (zero, zero), nodes)[0]
+
 
 _SMOOTH, _KINKED, _SINGLE = 1e-8, 1e-6, 1e-5  # tolerances: smooth, with kinks, in float32
 _MARGIN = 4.0  # the error estimate aims lower

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._elementwise import Elementwise
-from ._piecewise import PiecewiseLinear
+from ._elementwise import Elementwise, PiecewiseLinear
 
 
 def Tanh() -> Elementwise:  # noqa: N802 - reads as a layer, like the others

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from . import _critical, _explain, _forecast, _gram, _rate, _report
-from ._options import examples
+from . import _critical, _explain, _forecast, _gram, _report
 from ._reproduce import reproduce
+from ._show import examples
 
 app = typer.Typer(
     help="Neural networks of any width, infinity included.",
@@ -48,6 +48,6 @@ app.command(short_help="A page on what a network will make of these data.", epil
 app.command(short_help="What will be computed, layer by layer.", epilog=_explain.EPILOG)(_explain.explain)
 app.command(short_help="Write the kernel matrix of a file of data.", epilog=_gram.EPILOG)(_gram.gram)
 app.command(short_help="Initializations that keep signals alive.", epilog=_critical.EPILOG)(_critical.critical)
-app.command(short_help="The largest stable learning rates.", epilog=_rate.EPILOG)(_rate.rate)
+app.command(short_help="The largest stable learning rates.", epilog=_forecast.RATE_EPILOG)(_forecast.rate)
 app.command(short_help="The error with more rows; the rows for a goal.", epilog=_forecast.EPILOG)(_forecast.forecast)
 app.add_typer(reproduce, name="reproduce", short_help="Experiments of papers, run again.")

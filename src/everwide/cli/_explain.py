@@ -7,8 +7,17 @@ import typer
 from .._engine import human
 from ..signal import Parametrization
 from ._networks import network
-from ._options import AsJson, InputShape, NetArgument, examples, in_a_sentence, input_shape_of
-from ._show import print_json, print_table, say
+from ._show import (
+    AsJson,
+    InputShape,
+    NetArgument,
+    examples,
+    in_a_sentence,
+    input_shape_of,
+    print_json,
+    print_table,
+    say,
+)
 
 EPILOG = examples("explain resnet --input 32,32,3", "explain model.py:net --input 784 --json")
 

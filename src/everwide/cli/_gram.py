@@ -15,8 +15,7 @@ from .._words import number
 from ..layers import AbstractLayer
 from ..tables import Table, read_inputs
 from ._networks import named_network
-from ._options import AsJson, Data, NetArgument, examples, in_a_sentence
-from ._show import bar, note, print_json, say
+from ._show import AsJson, Data, NetArgument, bar, examples, in_a_sentence, note, print_json, say
 
 EPILOG = examples(
     "gram train.npz mlp -o K.npy",

@@ -13,7 +13,7 @@ from .. import activations
 from .._presets import PRESETS, preset
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
-from ._options import fail
+from ._show import fail
 
 # Those that need no arguments; a test compares them with `everwide.activations`.
 # fmt: off

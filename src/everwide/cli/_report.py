@@ -7,8 +7,7 @@ import typer
 
 from ..tables import Table, read_table
 from ._networks import named_network
-from ._options import AsJson, NetOption, Quick, Seed, Target, examples, in_a_sentence
-from ._show import bar, note, print_json, say
+from ._show import AsJson, NetOption, Quick, Seed, Target, bar, examples, in_a_sentence, note, print_json, say
 
 EPILOG = examples(
     "report", "report train.csv --target price -o price.html", "report train.npz --net model.py:net --quick"

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ._options import AsJson, examples, fail, in_a_sentence, whole_numbers
-from ._show import bar, console, print_json, print_table
+from ._show import AsJson, bar, console, examples, fail, in_a_sentence, print_json, print_table, whole_numbers
 
 reproduce = typer.Typer(
     help="Run the experiments of papers again: tables, figures, and which claims hold.",

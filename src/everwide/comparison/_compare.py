@@ -18,9 +18,8 @@ from ..kernels import Infinite
 from ..layers import AbstractLayer, Dropout
 from ..signal import ArchitectureError, Parametrization
 from ..training import DivergenceWarning
-from ._finite import Trainer, train
-from ._limit import Problem, limit_of, measure
 from ._result import Comparison, Curves
+from ._training import Problem, Trainer, limit_of, measure, train
 
 _LOOKS = 12  # steps at which networks are looked at, at the most
 

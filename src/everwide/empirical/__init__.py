@@ -1,9 +1,9 @@
 """Kernels and derivatives of networks that people already have."""
 
-from ._finite import Finite as Finite
 from ._gradients import per_example_gradients as per_example_gradients
 from ._gradients import project_gradients as project_gradients
 from ._models import as_model as as_model
+from ._ntk import Finite as Finite
 from ._ntk import empirical_ntk as empirical_ntk
 from ._ntk import empirical_ntk_blocks as empirical_ntk_blocks
 from ._ntk import ntk_block as ntk_block

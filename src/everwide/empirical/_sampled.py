@@ -17,7 +17,7 @@ from .._engine import Field, Progress, Rows, Size, Tile, Values, finished, fitte
 from ..kernel import AbstractKernelFunction, Block, Inputs
 from ..layers import AbstractLayer
 from ..signal import Pairs, Parametrization
-from ._finite import Finite, largest_tile
+from ._ntk import Finite, largest_tile
 
 _WORKSPACE = 256 << 20  # bytes of gradients, of all networks that are drawn at once
 _AT_ONCE = 32  # networks, at the most

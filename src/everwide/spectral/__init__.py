@@ -6,11 +6,11 @@ from ._determinantal import determinantal_sample as determinantal_sample
 from ._determinantal import leverage_scores as leverage_scores
 from ._factor import Factor as Factor
 from ._filters import AbstractFilter as AbstractFilter
+from ._filters import gradient_descent as gradient_descent
+from ._filters import gradient_flow as gradient_flow
+from ._filters import momentum as momentum
+from ._filters import ridge as ridge
 from ._lanczos import lanczos as lanczos
-from ._named import gradient_descent as gradient_descent
-from ._named import gradient_flow as gradient_flow
-from ._named import momentum as momentum
-from ._named import ridge as ridge
 from ._solvers import kernel_smoother as kernel_smoother
 from ._solvers import solve as solve
 from ._spectrum import Spectrum as Spectrum

@@ -18,7 +18,7 @@ from jaxtyping import Complex, Float, Inexact
 from .._checks import InputError, finite_array, not_negative, row_weights
 from .._kernel_matrix import checked_kernel
 from ._factor import Factor
-from ._named import gradient_flow
+from ._filters import gradient_flow
 from ._spectrum import Spectrum
 
 _EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)

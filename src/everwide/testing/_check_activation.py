@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..activations import AbstractActivation, GaussianPair
-from ._tolerances import ConformanceError, Exact, cancelling_for, exact_for, require_equal
+from ._draws import ConformanceError, Exact, cancelling_for, exact_for, require_equal
 
 _CORRELATIONS = (-0.6, -0.2, 0.0, 0.35, 0.6)
 _TERMS = 70  # 0.6^70 = 3e-16

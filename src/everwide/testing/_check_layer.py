@@ -12,9 +12,19 @@ from ..kernel import Graph, Inputs
 from ..layers import AbstractLayer, Dense, Serial
 from ..signal import Parametrization
 from ._check_limit import Limit, check
-from ._compile import quick_jit
-from ._draws import Draws, forward, sample_kernels
-from ._tolerances import MEAN_SQUARE, SAMPLED, Sampled, Slope, exact_for, require, require_equal
+from ._draws import (
+    MEAN_SQUARE,
+    SAMPLED,
+    Draws,
+    Sampled,
+    Slope,
+    exact_for,
+    forward,
+    quick_jit,
+    require,
+    require_equal,
+    sample_kernels,
+)
 
 _EXAMPLES = 3
 

@@ -15,8 +15,16 @@ from ..kernels import Infinite
 from ..layers import AbstractLayer
 from ..signal import Pairs, Parametrization
 from ..spectral import Spectrum
-from ._compile import quick_jit
-from ._tolerances import ConformanceError, Exact, cancelling_for, derivative_for, exact_for, require, require_equal
+from ._draws import (
+    ConformanceError,
+    Exact,
+    cancelling_for,
+    derivative_for,
+    exact_for,
+    quick_jit,
+    require,
+    require_equal,
+)
 
 
 @dataclass(frozen=True)

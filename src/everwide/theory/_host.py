@@ -1,5 +1,6 @@
-"""Any activation as a function of NumPy's float64 arrays, whatever precision JAX runs in."""
+"""Functions on the host, and where they bend."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,3 +84,136 @@ def _check(function: HostFunction) -> None:
             f"{function.name}: expected a function of one number, but one element of its input changes other elements "
             "of its output (as in a softmax or a norm). Such functions have no limit as an activation."
         )
+
+
+NODES = 20
+_TAIL = 4  # coefficients that must have died out: also the squares are resolved then
+_RELATIVE, _ABSOLUTE = 1e-12, 1e-14  # to the piece, to its shell
+_ROUNDING = 1e-15  # of the argument
+_NARROWEST = 1e-12
+_MOST_PIECES = 20_000
+_HUGE = 1e120  # squares, and their products with polynomials, are finite below
+_JUMP = 1e-6
+_FINEST = -20  # the first intervals end at 2^-20, 2^-19.5, ... 1, times
+_UNEVEN = 1.0123  # so that kinks and jumps at round numbers are inside of a shell, where they are seen
+
+
+class TooRoughError(ValueError):
+    """The function cannot be resolved by pieces of polynomials."""
+
+
+class Table(NamedTuple):
+    """Legendre nodes on [-1, 1] and their weights; values to coefficients; values to derivatives."""
+
+    nodes: np.ndarray
+    weights: np.ndarray
+    coefficients: np.ndarray
+    derivative: np.ndarray
+
+
+class Shell(NamedTuple):
+    """Nodes `z` at both sides of zero, weights `dz`, values and slopes there.
+
+    - `edges`: of the pieces, between which the function is smooth.
+    - `jump`: where the function jumps, or infinite. `overflow`: from which `|z|` on it is too large, or infinite.
+    """
+
+    nodes: np.ndarray
+    weights: np.ndarray
+    values: np.ndarray
+    slopes: np.ndarray
+    edges: np.ndarray
+    jump: float
+    overflow: float
+
+
+def shell(fn: HostFunction, order: int) -> Shell:
+    """The pieces between about `2^(order - 1)` and `2^order`, at both sides; all below for order 0."""
+    halves = np.arange(2 * order - 2, 2 * order + 1) if order else np.arange(2 * _FINEST, 1)
+    outer = _UNEVEN * 2.0 ** (halves / 2)
+    outer = outer if order else np.concatenate([[0.0], outer])
+    inside = [k for k in fn.kinks if outer[0] < abs(k) < outer[-1]]
+    right = np.unique([*outer, *(k for k in inside if k > 0)])
+    left = -np.unique([*outer, *(-k for k in inside if k < 0)])[::-1]
+    low, high = np.concatenate([left[:-1], right[:-1]]), np.concatenate([left[1:], right[1:]])
+    return _refined(fn, low, high)
+
+
+def _refined(fn: HostFunction, low: np.ndarray, high: np.ndarray) -> Shell:
+    done, scale, pieces = [], 0.0, 0
+    while len(low):
+        values = fn(_places(low, high))
+        size = np.max(np.abs(values), axis=1)
+        beyond = ~(size < _HUGE)
+        scale = scale or float(np.max(size, where=~beyond, initial=0.0))  # of the first, coarse look
+        values = np.where(beyond[:, None], np.inf, values)
+        finite = np.where(beyond[:, None], 0, values)
+        coefficients = finite @ table().coefficients.T
+        steepest = np.max(np.abs(finite @ table().derivative.T), axis=1) * 2 / (high - low)
+        tail = np.max(np.abs(coefficients[:, -_TAIL:]), axis=1)
+        narrow = high - low < _NARROWEST * np.maximum(1, np.abs(low))
+        smooth = tail <= _RELATIVE * size + _ABSOLUTE * scale + _ROUNDING * np.abs(low) * steepest
+        ready = beyond | smooth | narrow
+        done.append((low[ready], high[ready], values[ready], coefficients[ready]))
+        pieces += int(ready.sum())
+        if pieces + 2 * int((~ready).sum()) > _MOST_PIECES:
+            raise _too_rough(fn.name, float(low[~ready][0]), float(high[~ready][0]))
+        middle = (low[~ready] + high[~ready]) / 2
+        low, high = np.concatenate([low[~ready], middle]), np.concatenate([middle, high[~ready]])
+    low, high, values, coefficients = (np.concatenate(column) for column in zip(*done, strict=True))
+    order = np.argsort(low)
+    return _assembled(low[order], high[order], values[order], coefficients[order], scale)
+
+
+def _assembled(low: np.ndarray, high: np.ndarray, values: np.ndarray, coefficients: np.ndarray, scale: float) -> Shell:
+    beyond = ~(np.max(np.abs(values), axis=1) < _HUGE)
+    overflow = np.min(np.minimum(np.abs(low), np.abs(high)), where=beyond, initial=np.inf)
+    keep = ~beyond
+    low, high, values, coefficients = low[keep], high[keep], values[keep], coefficients[keep]
+    half = (high - low)[:, None] / 2
+    slopes = values @ table().derivative.T / half
+    return Shell(
+        _places(low, high).ravel(),
+        (half * table().weights).ravel(),
+        values.ravel(),
+        slopes.ravel(),
+        np.unique([low, high]),
+        _first_jump(low, high, values, coefficients, scale),
+        float(overflow),
+    )
+
+
+def _first_jump(low: np.ndarray, high: np.ndarray, values: np.ndarray, coefficients: np.ndarray, scale: float) -> float:
+    """Where the ends of two neighbours do not meet, or a piece that cannot be halved further is not flat."""
+    start, end = coefficients @ (-1.0) ** np.arange(NODES), coefficients.sum(1)
+    met = np.abs(start[1:] - end[:-1]) <= _JUMP * scale
+    apart = (high[:-1] == low[1:]) & ~met
+    narrow = high - low < _NARROWEST * np.maximum(1, np.abs(low))
+    steep = narrow & (np.ptp(values, axis=1) > _JUMP * scale)
+    places = np.concatenate([high[:-1][apart], low[steep]])
+    return float(places[np.argmin(np.abs(places))] + 0.0) if len(places) else np.inf
+
+
+def _places(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return (low + high)[:, None] / 2 + (high - low)[:, None] / 2 * table().nodes
+
+
+def _too_rough(name: str, low: float, high: float) -> TooRoughError:
+    return TooRoughError(
+        f"{name} cannot be integrated to the accuracy that is needed: near {(low + high) / 2:.4g} it changes on scales "
+        f"below {high - low:.1g}. It oscillates fast, or it is noisy because a part of it is computed in float32."
+    )
+
+
+@functools.cache
+def table() -> Table:
+    """What is known about Legendre polynomials before any function is."""
+    x, w = np.polynomial.legendre.leggauss(NODES)
+    degrees = range(NODES)
+    polynomials = np.polynomial.legendre.legvander(x, NODES - 1)
+    forward = (np.arange(NODES) + 0.5)[:, None] * (polynomials * w[:, None]).T
+
+    def slope(n: int) -> np.ndarray:
+        return np.polynomial.legendre.legval(x, np.polynomial.legendre.legder(np.eye(NODES)[n]))
+
+    return Table(x, w, forward, np.stack([slope(n) for n in degrees], 1) @ forward)

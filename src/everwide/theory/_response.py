@@ -8,8 +8,7 @@ import numpy as np
 
 from ..activations import AbstractActivation
 from ..signal import ArchitectureError
-from ._host import Activation, HostFunction, host_function
-from ._pieces import Shell, shell, table
+from ._host import Activation, HostFunction, Shell, host_function, shell, table
 
 _REACH = 12.0  # standard deviations: the density is 1e-32 there
 _WITHIN, _OUTSIDE = 10.0, 1e-9  # of the integrals, this part may come from beyond so many standard deviations

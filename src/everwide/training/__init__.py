@@ -7,8 +7,6 @@ from .._losses import Mse as Mse
 from .._losses import Poisson as Poisson
 from .._losses import SoftmaxCrossEntropy as SoftmaxCrossEntropy
 from ._data import minibatches as minibatches
-from ._evidence import fit_evidence as fit_evidence
-from ._evidence import log_marginal_likelihood as log_marginal_likelihood
 from ._flow import kernel_flow as kernel_flow
 from ._kernels import FeatureKernel as FeatureKernel
 from ._kernels import FunctionKernel as FunctionKernel
@@ -19,6 +17,8 @@ from ._optimizers import SGD as SGD
 from ._optimizers import AdamStar as AdamStar
 from ._process import Ensemble as Ensemble
 from ._process import GaussianProcess as GaussianProcess
+from ._process import fit_evidence as fit_evidence
+from ._process import log_marginal_likelihood as log_marginal_likelihood
 from ._regression import Regression as Regression
 from ._regression import finite_bias_estimate as finite_bias_estimate
 from ._reweight import reweight_for_feature_update as reweight_for_feature_update

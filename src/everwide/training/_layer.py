@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from .._checks import InputError
 from ..kernel import AbstractKernelFunction
 from ..spectral import KernelError
-from ._element import map_elements, unvalued
+from ._kernels import map_elements, unvalued
 from ._optimizers import AbstractOptimizer, as_optimizer, norm_of_gradient, stepped
 from ._stream import plain_kernel
 

@@ -21,10 +21,9 @@ from .._engine import as_rows
 from .._losses import Loss, as_loss
 from .._warn import warn
 from ..kernel import AbstractKernelFunction
-from ._compression import pivots, projected, relative_error, rounding
-from ._element import Element, map_elements, unvalued
+from ._kernels import Element, map_elements, unvalued
 from ._optimizers import as_optimizer
-from ._stream import Move, Rules, Weights, plain_kernel
+from ._stream import Move, Rules, Weights, pivots, plain_kernel, projected, relative_error, rounding
 from ._units import DivergenceWarning
 
 _FIRST_CAPACITY = 128  # also the fewest rows that a step touches: fewer shapes to compile

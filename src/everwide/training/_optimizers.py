@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from .._adam_star import scale_by_adam_star
 from .._checks import InputError, not_negative, positive, share
-from ._element import Element, map_elements, spread
+from ._kernels import Element, map_elements, spread
 
 Rate = float | Callable[[Any], Any]
 _LONGEST = 1 << 14  # steps of which the memory of a transformation is looked at

@@ -12,8 +12,7 @@ from jaxtyping import Float
 from .._checks import InputError, whole
 from .._losses import Mse, real_targets
 from ..spectral import AbstractFilter, Spectrum
-from ..spectral._filters import GradientDescent
-from ..spectral._momentum import Momentum
+from ..spectral._filters import GradientDescent, Momentum
 from ._data import cross_kernel, data_of, first_outputs
 from ._kernels import FeatureKernel
 from ._units import warn_of_rate

@@ -16,8 +16,7 @@ from .._compile import trusted_filter_jit
 from .._losses import AbstractLoss, Loss, as_loss
 from .._warn import warn
 from ._data import chunks, data_of, predicted
-from ._element import Element, Start, zero_like
-from ._kernels import AbstractTrainKernel, MatrixKernel, as_kernel
+from ._kernels import AbstractTrainKernel, Element, MatrixKernel, Start, as_kernel, zero_like
 from ._optimizers import AbstractOptimizer, as_optimizer, stepped
 from ._units import DivergenceWarning, warn_if_unstable
 

@@ -1,5 +1,11 @@
 """The Jacobian of a few examples, leaf by leaf: how it is kept, and how two of them become a tile of the kernel."""
 
+from ._contract import AbstractTangents as AbstractTangents
+from ._contract import Factor as Factor
+from ._contract import Lookup as Lookup
+from ._contract import Outer as Outer
+from ._contract import Part as Part
+from ._contract import Plain as Plain
 from ._forms import Form as Form
 from ._forms import Job as Job
 from ._forms import Outputs as Outputs
@@ -11,9 +17,3 @@ from ._forms import own_tile as own_tile
 from ._forms import ready as ready
 from ._forms import strips as strips
 from ._forms import tile as tile
-from ._kinds import AbstractTangents as AbstractTangents
-from ._kinds import Factor as Factor
-from ._kinds import Lookup as Lookup
-from ._kinds import Outer as Outer
-from ._kinds import Part as Part
-from ._kinds import Plain as Plain

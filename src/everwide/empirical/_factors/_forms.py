@@ -15,8 +15,7 @@ import numpy as np
 from jax import Array, lax
 
 from ..._checks import InputError
-from ._contract import all_outputs, equal_outputs, summed_outputs
-from ._kinds import Factor, Lookup, Outer, Part, Plain
+from ._contract import Factor, Lookup, Outer, Part, Plain, all_outputs, equal_outputs, summed_outputs
 
 _SMALL = 1 << 12  # parameters; Jacobians below are put side by side, one product for all
 _BATCHED = 4  # many small products are slower than one large one, by about this much

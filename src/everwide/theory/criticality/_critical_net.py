@@ -11,8 +11,7 @@ from ..._walk import Visit, visit
 from ...activations import AbstractActivation
 from ...layers import AbstractLayer, LayerNorm, RandomAffine, Repeat, Serial
 from ...signal import ArchitectureError
-from ._critical_init import critical_init
-from ._point import CriticalPoint, Kind
+from ._critical_init import CriticalPoint, Kind, critical_init
 from ._susceptibility import continuous
 
 _KEEP_VARIANCES = layers.Identity, layers.Flatten, layers.Index

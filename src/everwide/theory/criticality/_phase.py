@@ -12,10 +12,8 @@ from ..._axes import axes
 from ..._checks import InputError
 from .._host import Activation
 from .._response import Response
-from ._critical_init import critical_init
-from ._fixed_point import VarianceMap, settled_correlation
-from ._origin import origin
-from ._susceptibility import SMALLEST, Values, at_least_zero, at_zero, continuous
+from ._critical_init import VarianceMap, critical_init, settled_correlation
+from ._susceptibility import SMALLEST, Values, at_least_zero, at_zero, continuous, origin
 
 _CRITICAL = 1e-8
 _ON_LINE = 240

@@ -1,6 +1,8 @@
-"""Kernels on domains whose eigenfunctions are known: circle, hypercube, sphere."""
+"""Eigenvalues of kernels on domains with symmetries."""
 
+import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -8,8 +10,159 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._checks import InputError, whole
-from ._domains import harmonics, krawtchouk, legendre, parities, sphere_multiplicity
-from ._profile import Kernel, Profile, evaluated, profile_of
+from ..._gram import diagonal, gram
+from ...kernel import AbstractKernelFunction
+from ...layers import AbstractLayer
+
+
+def sphere_multiplicity(d: int, level: int) -> int:
+    """Spherical harmonics of one degree in `d` dimensions; on the circle 1, 2, 2, ..."""
+    fewer = math.comb(d + level - 3, d - 1) if level > 1 else 0
+    return math.comb(d + level - 1, d - 1) - fewer
+
+
+def legendre(d: int, levels: int, cosine: np.ndarray) -> Float[np.ndarray, "levels ..."]:
+    """Legendre polynomials of `d` dimensions, 1 at 1: Chebyshev polynomials on the circle."""
+    values = np.ones((levels, *np.shape(cosine)))
+    if levels > 1:
+        values[1] = cosine
+    for k in range(1, levels - 1):
+        values[k + 1] = ((2 * k + d - 2) * cosine * values[k] - k * values[k - 1]) / (k + d - 2)
+    return values
+
+
+def krawtchouk(d: int, levels: int) -> list[list[int]]:
+    """`[level][flips]`: the sum of a parity over all points that differ from a corner in `flips` places.
+
+    Whole numbers of any size. By the recursion in the level, each number of flips for itself:
+    `(d - k) sum_(k+1) = (d - 2 flips) sum_k - k sum_(k-1)`.
+    """
+    before, now = [0] * (d + 1), [math.comb(d, flips) for flips in range(d + 1)]
+    sums = [now]
+    for k in range(levels - 1):
+        after = [((d - 2 * f) * a - k * b) // (d - k) for f, (a, b) in enumerate(zip(now, before, strict=True))]
+        before, now = now, after
+        sums.append(now)
+    return sums
+
+
+def parities(signs: Float[np.ndarray, "points d"], level: int) -> Float[np.ndarray, "points functions"]:
+    """Products of `level` coordinates, in the order of `itertools.combinations`."""
+    return np.stack([np.prod(signs[:, list(s)], 1) for s in itertools.combinations(range(signs.shape[1]), level)], 1)
+
+
+def harmonics(x: Float[np.ndarray, "points d"], level: int) -> Float[np.ndarray, "points functions"]:
+    """Homogeneous harmonic polynomials of degree `level`, orthonormal on the unit sphere.
+
+    By dimensions: in the last coordinate a Gegenbauer polynomial, in all others a harmonic polynomial of lower degree.
+    The first function depends on the last coordinate only.
+    """
+    d = x.shape[1]
+    if d == 2:
+        turned = (x[:, 1] + 1j * x[:, 0]) ** level  # the angle counts from the last axis, as above
+        both = np.stack([turned.real, turned.imag], 1) * 2**0.5
+        return both if level else np.ones((len(x), 1))
+    last, squared = x[:, -1], np.sum(x**2, 1)
+    parts = []
+    for inner in range(level + 1):
+        index = inner + d / 2 - 1
+        radial = _gegenbauer(level - inner, index, last, squared) / _norm(level - inner, index, d)
+        parts.append(radial[:, None] * harmonics(x[:, :-1], inner))
+    return np.concatenate(parts, 1)
+
+
+def _gegenbauer(degree: int, index: float, t: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    """`r^degree C(t / r)`, a polynomial in `t` and `r^2`."""
+    before, now = np.zeros_like(t), np.ones_like(t)
+    for k in range(1, degree + 1):
+        before, now = now, (2 * (k + index - 1) * t * now - (k + 2 * index - 2) * squared * before) / k
+    return now
+
+
+def _norm(degree: int, index: float, d: int) -> float:
+    """Root mean square on the sphere of the Gegenbauer polynomial times the right power of the sine."""
+    square = math.lgamma(degree + 2 * index) - math.lgamma(degree + 1) - 2 * math.lgamma(index)
+    square += (1 - 2 * index) * math.log(2) + math.log(math.pi / (degree + index))
+    density = math.lgamma(d / 2) - math.lgamma((d - 1) / 2) - 0.5 * math.log(math.pi)
+    return math.exp((square + density) / 2)
+
+
+_ROTATED = 1e-6  # by which a kernel may differ between pairs of points at one angle
+
+Profile = Callable[[np.ndarray], Any]
+Kernel = Profile | AbstractLayer | AbstractKernelFunction
+
+
+def evaluated(profile: Profile, cosine: np.ndarray) -> np.ndarray:
+    """The kernel at some cosines, checked."""
+    values = np.asarray(profile(cosine), np.float64)
+    if values.shape != cosine.shape:
+        raise InputError(
+            f"The kernel maps cosines of shape {cosine.shape} to {values.shape}, expected one value for each."
+        )
+    if not np.isfinite(values).all():
+        place = int(np.argmax(~np.isfinite(values)))
+        raise InputError(f"The kernel is {values[place]} at a cosine of {cosine[place]:.6g}, expected finite values.")
+    return values
+
+
+def profile_of(kernel: Kernel, d: int, radius: float, which: str, *, corners: bool = False) -> Profile:
+    """The kernel as a function of the cosine."""
+    if not isinstance(kernel, AbstractLayer | AbstractKernelFunction):
+        if not callable(kernel):
+            raise TypeError(f"kernel is a {type(kernel).__name__}, expected a function of the cosine or a network.")
+        return kernel
+    if not 0 < radius < math.inf:
+        raise InputError(f"eigensystem(radius={radius!r}): expected a finite number above 0.")
+    place = _corners if corners else _on_an_arc
+    _check_rotations(kernel, d, radius, which, corners)
+
+    def profile(cosine: np.ndarray) -> np.ndarray:
+        points = radius * place(cosine, d)
+        pole = radius * place(np.ones(1), d)
+        cross = getattr(gram(kernel, points, pole), which)[:, 0]
+        return np.where(cosine == 1, getattr(diagonal(kernel, pole), which), cross)
+
+    return profile
+
+
+def _on_an_arc(cosine: np.ndarray, d: int) -> np.ndarray:
+    points = np.zeros((len(cosine), d))
+    points[:, 0], points[:, 1] = cosine, np.sqrt((1 - cosine) * (1 + cosine))
+    return points
+
+
+def _corners(cosine: np.ndarray, d: int) -> np.ndarray:
+    flips = np.rint((1 - cosine) * d / 2)
+    return np.where(np.arange(d) < flips[:, None], -1.0, 1.0) / math.sqrt(d)
+
+
+def _check_rotations(kernel: Any, d: int, radius: float, which: str, corners: bool) -> None:
+    """Pairs at one angle, turned at random, must have one value; the kernel must be one number a pair."""
+    rng = np.random.default_rng(0)
+    x = _corners(np.array([1.0, 1 - 2 * (d // 2) / d]), d) if corners else _on_an_arc(np.array([1.0, 0.3]), d)
+    turns = np.stack([np.eye(d), *(_turn(rng, d, corners) for _ in range(3))])
+    one, two = (radius * (point @ turns) for point in x)
+    values = getattr(gram(kernel, one, two), which)
+    if values.shape != (4, 4):
+        raise InputError(
+            f"The {which} of 4 by 4 points has shape {values.shape}, expected one number for each pair: the network "
+            "leaves sites. End it with Flatten or pooling."
+        )
+    values = values.diagonal()
+    if np.ptp(values) > _ROTATED * np.max(np.abs(values)):
+        raise InputError(
+            f"The {which} of this network is not a function of the cosine: equal angles give {values.min():.6g} to "
+            f"{values.max():.6g}. Decompose it on data: everwide.theory.eigenlearning.mercer(everwide.ntk(net, x))."
+        )
+
+
+def _turn(rng: np.random.Generator, d: int, corners: bool) -> np.ndarray:
+    """A rotation; of a cube, one that maps corners to corners."""
+    if corners:
+        return np.eye(d)[rng.permutation(d)] * rng.choice([-1.0, 1.0], d)
+    return np.linalg.qr(rng.normal(size=(d, d)))[0]
+
 
 DOMAINS = ("circle", "hypercube", "sphere")
 _PANEL, _PANELS = 32, 48  # Gauss-Legendre nodes of the angle, and stretches of it

@@ -1,6 +1,6 @@
 """How large learning rates may be, and how long training takes, before it begins."""
 
-from ._fit_times import fit_times as fit_times
+from ._stable import fit_times as fit_times
 from ._stable import stable_rates as stable_rates
 from ._tables import rate_table as rate_table
 from ._tables import rates_by_depth as rates_by_depth

@@ -1,18 +1,133 @@
-"""How large a learning rate may be, for this architecture and these data."""
+"""How fast a network may learn, and how long it takes."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
+from jaxtyping import Float
 
-from ..._checks import InputError, positive
+from ..._checks import InputError, positive, probability
 from ..._kernel_matrix import eigenvalue_noise
 from ..._kernel_of import kernel_matrix, learnable_kernel
-from ..._losses import Loss, as_loss
-from ...spectral import Spectrum
+from ..._losses import Loss, as_loss, real_targets
+from ...spectral import Spectrum, lanczos
 from ...training import Mse, max_learning_rate
+
+_FIRST_LENGTH = 32  # Lanczos steps, doubled until times stand still
+_STEADY = 1e-3
+_LOOKED_AT = (0.5, 0.9, 0.99)
+
+
+class Part(NamedTuple):
+    """Eigenvalues from `lower` to `upper`, the target's share in them, and when the slowest is fitted to `1/e`."""
+
+    lower: float
+    upper: float
+    share: float
+    time: float
+
+
+@dataclass(frozen=True)
+class FitTimes:
+    """What the target is made of, and when gradient flow has learned it. Made by `fit_times`."""
+
+    values: Float[np.ndarray, " k"]
+    shares: Float[np.ndarray, " k"]
+    n: int  # rows, over which the loss is a mean
+
+    def left(self, time: Any) -> Any:
+        """The share of the training error that is left at a time of gradient flow, or at several."""
+        if not np.all(np.asarray(time) >= 0):
+            raise InputError(f"left(time={time!r}): expected a time, or several, from 0 on.")
+        decayed = np.exp(-2 * np.multiply.outer(np.asarray(time, np.float64), self.values) / self.n)
+        return decayed @ self.shares if np.ndim(time) else float(decayed @ self.shares)
+
+    def time(self, fraction: float) -> float:
+        """When that fraction of the training error is gone; infinite where it cannot be learned."""
+        rest, learnable = 1 - probability(fraction, "time: fraction"), self.values > 0
+        if self.shares[~learnable].sum() >= rest:
+            return float("inf")
+        slow, fast = self.values[learnable].min(), self.values.max()
+        unit = self.n / 2
+        bracket = np.log([unit / fast * -np.log1p(-fraction) * 0.5, unit / slow * 800])
+        root = scipy.optimize.root_scalar(lambda log: self.left(np.exp(log)) - rest, bracket=tuple(bracket), xtol=1e-12)
+        return float(np.exp(root.root))
+
+    def steps(self, fraction: float, rate: float) -> int:
+        """Of gradient descent at a small rate: time over rate, rounded up."""
+        step, time = positive(rate, "steps: rate"), self.time(fraction)
+        if time == np.inf:
+            raise InputError(f"steps(fraction={fraction!r}): that much of the target cannot be learned by this kernel.")
+        return int(np.ceil(time / step))
+
+    def parts(self) -> tuple[Part, ...]:
+        """The target by powers of ten of the eigenvalues, from the largest down; what has eigenvalue 0 comes last."""
+        top, parts = self.values.max(), []
+        below = np.where(self.values > 0, np.floor(np.log10(top / np.maximum(self.values, 1e-300)) + 1e-12), np.inf)
+        for decade in np.unique(below[self.shares > 0]):
+            inside = below == decade
+            lowest = float(self.values[inside].min())
+            upper = float(top * 10.0**-decade) if np.isfinite(decade) else 0.0
+            time = self.n / lowest if lowest > 0 else float("inf")
+            parts.append(Part(lowest, upper, float(self.shares[inside].sum()), time))
+        return tuple(parts)
+
+
+def fit_times(kernel: Any, x: Any, y: Any) -> FitTimes:
+    """How long gradient flow on the squared loss needs for each part of the target.
+
+    Only products with the kernel are needed: Lanczos from the targets, lengthened until times no longer move.
+
+    Args:
+        kernel: a network or a kernel function, with the examples `x`; or their kernel matrix, with `x=None`.
+        x: the examples.
+        y: targets, `(n,)` or `(n, outputs)`; outputs begin at 0.
+
+    Returns:
+        `values`: eigenvalues, descending; `shares`: of the target's mean square along them, in all 1 (for large
+        matrices neighbouring eigenvalues are lumped together, so that times agree to about 0.1 %); `left(time)`: the
+        share of the training error that is left; `time(fraction)`: when that fraction of it is gone;
+        `steps(fraction, rate)` of gradient descent; `parts()`: the target by powers of ten of the eigenvalues, each
+        with `lower`, `upper`, `share` and `time`.
+
+    >>> import numpy as np
+    >>> from everwide.theory import rates
+    >>> times = rates.fit_times(2 * np.eye(2), None, [1.0, 1.0])
+    >>> round(times.left(1.0), 4), round(times.time(0.99), 4), times.steps(0.99, rate=0.1)
+    (0.1353, 2.3026, 24)
+    >>> [round(part.share, 2) for part in rates.fit_times(np.diag([1.0, 0.02]), None, [2.0, 1.0]).parts()]
+    [0.8, 0.2]
+    """
+    given = kernel_matrix(kernel, x)
+    matrix, floor = learnable_kernel(given), eigenvalue_noise(given)
+    targets, _ = real_targets(y)
+    if len(targets) != len(matrix):
+        raise InputError(f"y has {len(targets)} rows and the kernel {len(matrix)}: they must agree.")
+    targets = targets / max(float(np.abs(targets).max()), np.finfo(np.float64).tiny)  # shares do not depend on units
+    if not np.any(targets):
+        raise InputError("All targets are 0, as outputs are before training: there is nothing to fit.")
+    length, before = _FIRST_LENGTH, None
+    while True:
+        times = _joined([lanczos(matrix, column, length).measure() for column in targets.T], len(matrix), floor)
+        now = np.log([times.time(fraction) for fraction in _LOOKED_AT])
+        if length >= len(matrix) or (before is not None and _still(before, now)):
+            return times
+        length, before = 2 * length, now
+
+
+def _joined(measures: list[tuple[np.ndarray, np.ndarray]], n: int, floor: float) -> FitTimes:
+    values, weights = (np.concatenate(part) for part in zip(*measures, strict=True))
+    order = np.argsort(-values)
+    values = np.where(values > floor, values, 0.0)  # the others are zeros that rounding has moved
+    return FitTimes(values[order], weights[order] / weights.sum(), n)
+
+
+def _still(before: np.ndarray, now: np.ndarray) -> bool:
+    moved = [abs(new - old) >= _STEADY for old, new in zip(before, now, strict=True) if old != new]
+    return not any(moved)
 
 
 @dataclass(frozen=True)

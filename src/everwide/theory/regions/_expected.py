@@ -11,8 +11,7 @@ from ..._checks import InputError
 from ..._walk import Visit, visit
 from ...layers import AbstractLayer, Dense, Dropout, Identity, Scale
 from ...signal import ArchitectureError, Signal
-from ._bend import bend_of
-from ._law import LineLaw, input_law
+from ._law import LineLaw, bend_of, input_law
 from ._lines import line_ends
 
 _NODES, _MOST_NODES, _AGREED = 32, 1 << 12, 1e-10

@@ -14,7 +14,7 @@ from ..._walk import Visit, visit
 from ...activations import AbstractActivation
 from ...kernel import Example
 from ...layers import AbstractLayer, Affine, Dense
-from ._bend import Bend, bend_of
+from ._law import Bend, bend_of
 
 _AFFINE = layers.Conv, layers.ConvLocal, layers.ConvTranspose, layers.AvgPool, layers.SumPool, layers.GlobalAvgPool
 _AFFINE += layers.GlobalSumPool, layers.Flatten, layers.Index, layers.SiteMap, layers.Resize
