@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everwide.testing._draws import quick_jit
 from jax import lax
 
 import everwide as ew
@@ -21,6 +20,7 @@ from everwide.empirical import _ntk
 from everwide.empirical._factors import Form, Job, Outputs
 from everwide.empirical._factors._forms import Sizes, cheaper
 from everwide.empirical._tiles import _kernels, _programs
+from everwide.testing._draws import quick_jit
 
 pytestmark = pytest.mark.as_users
 
