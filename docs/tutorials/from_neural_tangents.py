@@ -39,7 +39,7 @@
 # | `parameterization="standard"` of each layer | `parametrization="standard", width=512` of `gram` and `init` |
 # | `kernel_fn(x1, x2, "ntk")`, `"nngp"` | `ew.ntk(net, x1, x2)`, `ew.nngp(net, x1, x2)` |
 # | `kernel_fn(x1, x2, ("nngp", "ntk"))` | `ew.gram(net, x1, x2)`, with `.nngp` and `.ntk` |
-# | `kernel_fn` under `jit`, `grad` | `ew.Infinite(net, shape).block(ew.Inputs(x1), ew.Inputs(x2))` |
+# | `kernel_fn` under `jit`, `grad` | `ew.Infinite(net, input_shape).block(ew.Inputs(x1), ew.Inputs(x2))` |
 # | `nt.batch(kernel_fn, batch_size)` | nothing: `memory=` is a limit, tiles may be ragged |
 # | `nt.predict.gradient_descent_mse` | `everwide.training.Regression` with `spectral.gradient_flow(time)` |
 # | `nt.predict.gradient_descent_mse_ensemble` | `everwide.training.Ensemble` |

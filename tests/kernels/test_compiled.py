@@ -101,7 +101,7 @@ def kernel_of(name, *, parametrization="ntk"):
 
 
 def batch(kernel, n, *, seed=0, dtype=DTYPE):
-    return ew.Inputs(jnp.asarray(np.random.default_rng(seed).standard_normal((n, *kernel.shape)), dtype))
+    return ew.Inputs(jnp.asarray(np.random.default_rng(seed).standard_normal((n, *kernel.input_shape)), dtype))
 
 
 @quick_jit  # it is what the compiled path is compared with; other modules look at its own numbers

@@ -146,7 +146,7 @@ def compiled(kernel: Infinite, entries: float = math.inf) -> AbstractKernelFunct
     """
     if importlib.util.find_spec("numba") is None or jax.default_backend() != "cpu":
         return kernel
-    if kernel.shape[-1] > _MOST_CHANNELS:
+    if kernel.input_shape[-1] > _MOST_CHANNELS:
         return kernel
     faster = Compiled(kernel)
     worth = faster.parts and entries * pairs_of_sites(faster.parts.trunk) * _XLA_SECONDS >= _WORTH_COMPILING
@@ -211,7 +211,7 @@ class Compiled(AbstractHostKernelFunction):
             return self.infinite.tile_bytes(n1, n2, itemsize)
         from ._compiled_run import tile_bytes
 
-        return tile_bytes(self.parts.trunk, self.infinite.shape[-1], n1, n2, itemsize)
+        return tile_bytes(self.parts.trunk, self.infinite.input_shape[-1], n1, n2, itemsize)
 
     def examples_per_tile(self, itemsize: int) -> int:
         """A square tile takes seconds, not minutes: it is a step of the progress that is reported."""

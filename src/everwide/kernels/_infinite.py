@@ -37,13 +37,17 @@ _STATIC = Remembered[_Static](64)
 
 
 class Infinite(AbstractKernelFunction):
-    """NNGP and NTK of `net` for inputs of shape `(*sites, channels)`, as a pure JAX function.
-
-    - `pairs`: which pairs of sites to return where the network leaves sites.
-    - `parametrization`, `width`: as in `net.init`; a width matters only where the limit depends on it.
+    """NNGP and NTK of a network, as a pure JAX function.
 
     `jax.jit`, `jax.grad` (in the data and in the network's numbers) and `jax.vmap` apply. `everwide.gram` is the same
     for whole data sets, tile by tile.
+
+    Args:
+        net: A network.
+        input_shape: The shape of one example, `(*sites, channels)`.
+        pairs: Which pairs of sites to return where the network leaves sites.
+        width: As in `net.init`; it matters only where the limit depends on it.
+        parametrization: As in `net.init`.
 
     >>> import everwide as ew, jax.numpy as jnp
     >>> kernel = ew.Infinite(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), (3,))
@@ -52,7 +56,7 @@ class Infinite(AbstractKernelFunction):
     """
 
     net: AbstractLayer
-    shape: tuple[int, ...] = eqx.field(static=True)
+    input_shape: tuple[int, ...] = eqx.field(static=True)
     pairs: Pairs = eqx.field(static=True)
     width: int | None = eqx.field(static=True)
     parametrization: Parametrization = eqx.field(static=True)
@@ -60,14 +64,14 @@ class Infinite(AbstractKernelFunction):
     def __init__(
         self,
         net: AbstractLayer,
-        shape: tuple[int, ...],
+        input_shape: tuple[int, ...],
         *,
         pairs: Pairs = Pairs.ALL_SITES,
         width: int | None = None,
         parametrization: Parametrization | str = Parametrization.NTK,
     ):
         self.net = net
-        self.shape = tuple(shape)
+        self.input_shape = tuple(input_shape)
         self.pairs = pairs
         self.width = width
         self.parametrization = Parametrization(parametrization)
@@ -78,7 +82,7 @@ class Infinite(AbstractKernelFunction):
         return self.net.describe(self._input())
 
     def _input(self) -> Signal:
-        return Signal(self.shape, width=self.width, parametrization=self.parametrization)
+        return Signal(self.input_shape, width=self.width, parametrization=self.parametrization)
 
     @property
     def wanted(self) -> Demand:
@@ -149,8 +153,8 @@ class Infinite(AbstractKernelFunction):
             masks[1],
             _trailing(x1.graph, place1),
             _trailing(x2.graph, place2),
-            sites=self.shape[:-1],
-            channels=self.shape[-1],
+            sites=self.input_shape[:-1],
+            channels=self.input_shape[-1],
             width=self.width,
             parametrization=self.parametrization,
         )

@@ -85,7 +85,7 @@ class Match(eqx.Module):
 
 def match(kernel: Infinite) -> Match | None:
     """The compiled form of a network, or `None` where it has none."""
-    signal = Signal(kernel.shape, width=kernel.width, parametrization=kernel.parametrization)
+    signal = Signal(kernel.input_shape, width=kernel.width, parametrization=kernel.parametrization)
     known = signal.parametrization in (Parametrization.NTK, Parametrization.STANDARD)
     if len(signal.sites) not in (1, 2) or not known:
         return None

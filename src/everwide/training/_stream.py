@@ -75,7 +75,7 @@ def plain_kernel(kernel: Any, which: str) -> tuple[Callable[[Any, Any], Any], tu
             "Put Flatten or GlobalAvgPool before its last layer."
         )
     tile = 1 << (kernel.examples_per_tile(8).bit_length() - 1)
-    known = kernel.shape if isinstance(kernel, Infinite) else None
+    known = kernel.input_shape if isinstance(kernel, Infinite) else None
     return FunctionKernel.of(kernel, np.zeros((1, 1)), which).fn, known, tile
 
 
