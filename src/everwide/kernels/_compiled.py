@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,7 +18,6 @@ from .._compile import trusted_filter_jit
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Covariance, Inputs, Kernel
 from ..layers import AbstractLayer, step
 from ..signal import Demand, Pairs
-from ._compiled_loops import run, threads
 from ._compiled_plan import Work, buffers, pairs_of_sites, plan_for
 from ._infinite import Infinite
 from ._trunk import Match, Trunk, match
@@ -34,6 +33,20 @@ class Rows(NamedTuple):
     x: np.ndarray  # blocks, channels, sites, lanes
     stats: np.ndarray  # blocks, standard deviations and 1 / them, steps, sites, lanes
     own: np.ndarray  # (2, examples) both kernels of each example with itself, after the trunk
+
+
+def _run(*arguments: Any) -> None:
+    """The compiled loops; numba is imported now, not before."""
+    from ._compiled_loops import run
+
+    run(*arguments)
+
+
+def threads() -> int:
+    """As many as numba would use: the processors of this process, or `NUMBA_NUM_THREADS`."""
+    from ._compiled_loops import threads
+
+    return threads()
 
 
 def lanes_for(examples: int, itemsize: int) -> int:
@@ -53,7 +66,7 @@ def rows(trunk: Trunk, x: np.ndarray, lanes: int, *, full: bool) -> Rows:
     stats, sums = np.zeros(blocks * 2 * plan.begins[-1] * lanes, x.dtype), np.zeros((blocks, 1, 2, lanes))
 
     def own(units, work):
-        return run(plan, units, laid, stats, laid, stats, channels, True, full, sums, work, lanes)
+        _run(plan, units, laid, stats, laid, stats, channels, True, full, sums, work, lanes)
 
     units = np.array([(block, block, block + 1) for block in range(blocks)], np.int64).reshape(-1, 3)
     _in_threads(own, units, lambda: buffers(trunk, channels, x.dtype, lanes))
@@ -70,7 +83,7 @@ def cross(trunk: Trunk, first: Rows, second: Rows) -> np.ndarray:
     sides = first.x, first.stats, second.x, second.stats
 
     def pairs(units, work):
-        return run(plan, units, *sides, channels, False, True, sums, work, lanes)
+        _run(plan, units, *sides, channels, False, True, sums, work, lanes)
 
     units = _units(n1, blocks, lanes, symmetric=symmetric)
     _in_threads(pairs, units, lambda: buffers(trunk, channels, dtype, lanes))
@@ -176,8 +189,6 @@ class Compiled(AbstractHostKernelFunction):
         parts = self._parts_for(x1, x2)
         if parts is None:
             return _defined_block(self.infinite, x1, x2)
-        from ._compiled_run import cross, lanes_for, rows
-
         wanted = self.infinite.wanted
         full = bool(parts.tail.demand(wanted).own)
         a, b = np.asarray(x1.x), np.asarray(x2.x)
@@ -197,8 +208,6 @@ class Compiled(AbstractHostKernelFunction):
         parts = self._parts_for(x)
         if parts is None:
             return _defined_diagonal(self.infinite, x)
-        from ._compiled_run import lanes_for, rows
-
         a = np.asarray(x.x)
         own = rows(parts.trunk, a, lanes_for(len(a), a.itemsize), full=True).own
         return _finished(parts.tail, self._kernel(parts, _pair(own, a.dtype, same=True)), self.infinite.wanted)
@@ -209,14 +218,10 @@ class Compiled(AbstractHostKernelFunction):
     def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
         if self.parts is None:
             return self.infinite.tile_bytes(n1, n2, itemsize)
-        from ._compiled_run import tile_bytes
-
         return tile_bytes(self.parts.trunk, self.infinite.input_shape[-1], n1, n2, itemsize)
 
     def examples_per_tile(self, itemsize: int) -> int:
         """A square tile takes seconds, not minutes: it is a step of the progress that is reported."""
-        from ._compiled_loops import threads
-
         if self.parts is None:
             return self.infinite.examples_per_tile(itemsize)
         pairs = _TILE_SECONDS * threads() / (_SECONDS * pairs_of_sites(self.parts.trunk))
