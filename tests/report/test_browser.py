@@ -102,7 +102,7 @@ def test_long_names_and_wide_tables_do_not_widen_the_page(browser, classes, tmp_
     text = Text((Fact(long, long, long),), (long,), (long,), (grid,))
     tile = lambda result: Fact(long, long, long)
     section = Section("data", long, long, lambda problem: None, lambda problem, result: text, tile=tile)
-    changed = {**classes.__dict__, "source": long, "answers": {"data": Answer(section, None, text)}}
+    changed = {**classes.__dict__, "source": long, "sections": {"data": Answer(section, None, text)}}
     path = tmp_path / "long.html"
     path.write_text(render(type(classes)(**changed)), encoding="utf-8")
     browser.open(path, width=400)

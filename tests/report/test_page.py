@@ -44,8 +44,8 @@ def read(page):
 
 
 def test_every_part_is_there_and_computed(classes, read):
-    assert list(classes.answers) == KEYS
-    assert {key: part.missing for key, part in classes.answers.items() if part.missing} == {}
+    assert list(classes.sections) == KEYS
+    assert {key: part.missing for key, part in classes.sections.items() if part.missing} == {}
     assert [attrs["id"] for tag, attrs in read.tags if tag == "section"] == KEYS
     assert [attrs["href"] for tag, attrs in read.tags if tag == "a"] == [f"#{key}" for key in KEYS]
     assert sum(tag == "svg" for tag, _ in read.tags) == 7
@@ -60,7 +60,7 @@ def test_progress_counts_to_the_end(classes, told):
 
 
 def test_every_number_has_a_sentence(classes):
-    facts = [fact for answer in classes.answers.values() for fact in answer.text.facts]
+    facts = [fact for answer in classes.sections.values() for fact in answer.text.facts]
     assert len(facts) > 25
     assert [fact for fact in facts if not (fact.label and fact.value and fact.meaning.endswith((".", "?")))] == []
 
@@ -136,7 +136,7 @@ def page_of(classes, text: Text, **known: str) -> str:
     """A page with one section that says this."""
     said = {"key": "key", "title": "title", "question": "question"} | known
     section = Section(**said, measure=lambda problem: None, describe=lambda problem, result: text)
-    return render(replace(classes, answers={section.key: Answer(section, None, text)}))
+    return render(replace(classes, sections={section.key: Answer(section, None, text)}))
 
 
 def test_rows_that_are_images_are_shown(classes):
@@ -158,7 +158,7 @@ def test_every_place_of_the_page_escapes(classes, hostile):
         missing = Answer(Section("gone", word, word, lambda p: None, lambda p, r: text), missing=word)
         made = Section(**section, measure=lambda problem: None, describe=lambda problem, result: text)
         reader = Reader()
-        reader.feed(render(replace(classes, **known, answers={word: Answer(made, None, text), "gone": missing})))
+        reader.feed(render(replace(classes, **known, sections={word: Answer(made, None, text), "gone": missing})))
         return [(tag, sorted(attrs)) for tag, attrs in reader.tags], reader.text
 
     found, text = tags(hostile)
@@ -198,7 +198,7 @@ def test_tiny_tables_have_a_page(rows, tmp_path):
     """Most parts cannot be computed; each of them says so."""
     table = hostile_table()
     found = study(replace(table, x=table.x[:rows], y=table.y[:rows]), net=small_net(), quick=True)
-    missing = [key for key, part in found.answers.items() if part.missing]
+    missing = [key for key, part in found.sections.items() if part.missing]
     assert {"forecast", "width"} <= set(missing) < set(KEYS)
     page, _ = write_report(found, tmp_path / "page.html")
     assert page.read_text("utf-8").count('class="missing"') == len(missing)

@@ -147,7 +147,7 @@ def _measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
         return np.stack([cross @ limit.spectrum.apply(steps, r) for r in residual])
 
     linear = [
-        np.concatenate([kernel, cross]) @ Spectrum.of(kernel).apply(steps, r.reshape(-1, 1), rows=len(y))
+        np.concatenate([kernel, cross]) @ Spectrum.of(kernel).apply(steps, r.reshape(-1, 1), n=len(y))
         for kernel, cross, r in zip(np.asarray(trained.kernel), np.asarray(trained.test_kernel), residual, strict=True)
     ]
     linear_train = np.stack(linear)[:, :, : y.size].reshape(train.shape)

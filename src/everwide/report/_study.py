@@ -39,7 +39,7 @@ class Study:
     """Every number of a report. Made by `study`; `render` makes it a page.
 
     - `source`, `target`, `task`, `n`: of the table. `network`: the one that was chosen, in words.
-    - `answers`: everything, by the key of the section, in the order of the page.
+    - `sections`: everything, by the key of the section, in the order of the page.
     """
 
     source: str
@@ -49,18 +49,18 @@ class Study:
     network: str
     quick: bool
     seed: int
-    answers: Mapping[str, Answer]
+    sections: Mapping[str, Answer]
 
     @property
     def tiles(self) -> tuple[Fact, ...]:
         """What most people look for first, of the sections that could be computed."""
-        return tuple(tile for answer in self.answers.values() if (tile := answer.tile) is not None)
+        return tuple(tile for answer in self.sections.values() if (tile := answer.tile) is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything in plain types, for JSON; what is not finite is `None`."""
         names = ("source", "target", "task", "n", "network", "quick", "seed")
         known = {name: plain(getattr(self, name)) for name in names}
-        sections = {key: answer.to_dict() for key, answer in self.answers.items()}
+        sections = {key: answer.to_dict() for key, answer in self.sections.items()}
         return {**known, "tiles": [tile._asdict() for tile in self.tiles], "sections": sections}
 
 
@@ -84,7 +84,7 @@ def study(
         progress: called between the sections.
 
     Returns:
-        `source`, `target`, `task`, `n` of the table, the `network` in words, `tiles` (the main numbers), `answers` by
+        `source`, `target`, `task`, `n` of the table, the `network` in words, `tiles` (the main numbers), `sections` by
         section, with `result`, `text` and `missing`; `to_dict()` for JSON.
 
     >>> from everwide.report import study
@@ -118,7 +118,7 @@ def study(
         network=str(problem.estimator.choice_).splitlines()[0],
         quick=quick,
         seed=seed,
-        answers=answers,
+        sections=answers,
     )
 
 
