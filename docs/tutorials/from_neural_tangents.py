@@ -23,10 +23,11 @@
 # | `stax.serial(...)` | `ew.Serial(...)` |
 # | `stax.Dense(512, W_std=a, b_std=b)` | `ew.Dense(w_std=a, b_std=b)`; the width comes with `init(..., width=512)` |
 # | `stax.Conv(64, (3, 3), padding="SAME")` | `ew.Conv((3, 3))`: `SAME` is the default, there it is `VALID` |
-# | `stax.ConvTranspose`, `ConvLocal` | the same names |
+# | `stax.ConvTranspose`, `ConvLocal` | `ew.layers.ConvTranspose`, `ew.layers.ConvLocal` |
 # | `stax.AvgPool((2, 2), strides=(2, 2))` | `ew.AvgPool((2, 2))`: strides are the window; there they are 1 |
-# | `stax.GlobalAvgPool`, `Flatten`, `LayerNorm` | the same names; `RmsNorm` too |
-# | `stax.Relu`, `Erf`, `Gelu`, `Sin`, `Rbf`, ... | the same names; `Tanh`, `Sigmoid`, `Silu`, `Elu`, `Mish`, ... too |
+# | `stax.GlobalAvgPool`, `Flatten`, `LayerNorm` | the same names in `ew`; `ew.layers.RmsNorm` too |
+# | `stax.Relu`, `Erf`, `Gelu`, `Sin` | the same names in `ew`; `Tanh`, `Sigmoid`, `Silu` too |
+# | `stax.Rbf`, `Monomial`, `Hermite`, ... | `ew.activations.Rbf`, ...; `Elu`, `Mish`, `Softplus`, ... too |
 # | `stax.ABRelu(a, b)` | `ew.activations.TwoSlope(a, b)` |
 # | `stax.ElementwiseNumerical(fn, deg)` | `ew.Elementwise(fn, kinks=())`: the accuracy is found, not chosen |
 # | `FanOut(2), parallel(a, b), FanInSum()` | `ew.Sum(a, b)`; with `Identity` as one of them: `ew.Residual(b)` |
