@@ -111,7 +111,7 @@ def test_curves_are_those_of_plain_gradient_descent(ntk, rebuilt):
     found = {name: values[0, 0, LOOK] for name, values in ntk.curves._asdict().items()}
     assert found["gap_infinite"] == pytest.approx(rms(finite - limit), abs=tolerance)
     assert found["gap_linearized"] == pytest.approx(rms(finite - linear), abs=tolerance)
-    assert found["loss_infinite"] == pytest.approx(np.mean((on_train - Y) ** 2), abs=tolerance)
+    assert found["loss_infinite"] == pytest.approx(np.mean((on_train - Y) ** 2) / 2, abs=tolerance)
 
 
 def test_movement_and_kernel_change_are_what_they_are_defined_as(ntk, rebuilt):
@@ -127,7 +127,7 @@ def test_movement_and_kernel_change_are_what_they_are_defined_as(ntk, rebuilt):
     assert found["kernel_change"] == pytest.approx(change, rel=1e-3)
     assert found["movement"] == pytest.approx(moved, rel=1e-4)
     assert found["relative_movement"] == pytest.approx(moved / whole, rel=1e-4)
-    assert found["loss_finite"] == pytest.approx(np.mean((outputs(NET.apply, end, X) - Y) ** 2), rel=1e-3)
+    assert found["loss_finite"] == pytest.approx(np.mean((outputs(NET.apply, end, X) - Y) ** 2) / 2, rel=1e-3)
 
 
 def test_several_outputs_and_the_linear_network_which_is_its_own_limit():
@@ -140,6 +140,9 @@ def test_several_outputs_and_the_linear_network_which_is_its_own_limit():
     assert found.curves.gap_infinite.max() < 1e-5
     assert found.finite.shape == found.infinite.shape == (1, 2, 5, 2)
     assert np.isnan(found.slopes()["gap_infinite"].exponent)  # one width has no slope
+    own = compare(net, X, y, [1], steps=30, seeds=2)
+    half_squares = np.mean(np.sum((own.finite[0] - y) ** 2, -1), -1) / 2
+    np.testing.assert_allclose(own.curves.loss_finite[0, :, -1], half_squares, rtol=1e-5)
 
 
 @pytest.mark.slow

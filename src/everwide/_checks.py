@@ -33,7 +33,7 @@ class Choice(enum.StrEnum):
 def layer_widths(widths: Any) -> tuple[int, ...]:
     """Widths from the inputs to the outputs, as whole numbers."""
     message = (
-        f"widths={widths!r}: expected whole numbers above 0 for all layers, from the inputs to the outputs, such as "
+        f"layer_widths={widths!r}: expected whole numbers above 0, from the inputs to the outputs, such as "
         "(784, 512, 512, 10)."
     )
     try:
@@ -48,8 +48,8 @@ def layer_widths(widths: Any) -> tuple[int, ...]:
 def hidden_widths(widths: Any) -> tuple[int, ...]:
     """Widths of hidden layers, of which there may be none."""
     if isinstance(widths, int | float | np.number):
-        raise InputError(f"widths={widths!r}: expected one width for each hidden layer, as in [{widths}] * depth.")
-    return tuple(whole(n, f"widths[{i}]") for i, n in enumerate(widths))
+        raise InputError(f"hidden_widths={widths!r}: expected one for each hidden layer, as in [{widths}] * depth.")
+    return tuple(whole(n, f"hidden_widths[{i}]") for i, n in enumerate(widths))
 
 
 def whole(value: Any, label: str, least: int = 1) -> int:

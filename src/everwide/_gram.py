@@ -198,3 +198,30 @@ def _kernel(
     if not isinstance(net, AbstractLayer):
         raise TypeError(f"Expected a network (everwide.Serial, everwide.Dense, ...), got {type(net).__name__}.")
     return compiled(Infinite(net, x.x.shape[1:], parametrization=parametrization, width=width), entries)
+
+
+def kernel_matrix(kernel: Any, x: Any, which: str = "ntk") -> np.ndarray:
+    """Of a network, a kernel function of the library, a function of two batches, or a matrix already; as it comes.
+
+    Not checked, and in its own precision, which tells what rounding may have done: see `everwide.spectral`.
+    """
+    if which not in ("ntk", "nngp"):
+        raise InputError(f"which={which!r}: expected 'ntk' or 'nngp'.")
+    network = isinstance(kernel, Network)
+    if x is None and (network or callable(kernel)):
+        what = type(kernel).__name__ if network else "a kernel function"
+        raise InputError(f"x is missing: the kernel of {what} depends on the data. Or pass a kernel matrix.")
+    if network:
+        matrix = getattr(gram(kernel, x), which)
+        if matrix.ndim > 2:
+            raise InputError(
+                f"The network has outputs at sites: its kernel has shape {matrix.shape}. End it with Flatten or "
+                "pooling."
+            )
+        return matrix
+    if callable(kernel):
+        return np.asarray(kernel(x, x))
+    matrix = np.asarray(kernel)
+    if x is not None and matrix.shape[:1] != (len(x),):
+        raise InputError(f"The kernel has shape {matrix.shape} and x {len(x)} rows. With a kernel matrix, pass x=None.")
+    return matrix

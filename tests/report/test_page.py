@@ -125,9 +125,9 @@ def test_plain_values():
     given = {
         "a": np.array([1.0, np.inf]),
         "b": np.float64("nan"),
-        "c": (np.int64(3), True, ew.theory.criticality.Kind.NONE),
+        "c": (np.int64(3), True, ew.signal.Parametrization.NTK),
     }
-    assert plain(given) == {"a": [1.0, None], "b": None, "c": [3, True, "none"]}
+    assert plain(given) == {"a": [1.0, None], "b": None, "c": [3, True, "ntk"]}
     with pytest.raises(TypeError, match="got object"):
         plain(object())
 

@@ -14,7 +14,8 @@ import everwide as ew
 from everwide import activations as act
 from everwide.signal import ArchitectureError
 from everwide.theory._host import host_function
-from everwide.theory.criticality import Kind, critical_init, susceptibilities
+from everwide.theory.criticality import critical_init, susceptibilities
+from everwide.theory.criticality._critical_init import Kind
 
 once = pytest.mark.once
 

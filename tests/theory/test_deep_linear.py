@@ -29,6 +29,10 @@ def statistics(x, y):
     return theta @ theta, np.linalg.slogdet(x @ x.T)[1]
 
 
+def log_evidence(x, y, hidden_widths, variance=1.0):
+    return deep_linear.posterior(x, y, hidden_widths, math.sqrt(variance)).log_evidence
+
+
 def meijer_evidence(x, y, widths, variance):
     """Hanin and Zlokapa's formula, with many digits."""
     count, inputs = x.shape
@@ -55,8 +59,8 @@ def meijer_evidence(x, y, widths, variance):
 def test_the_evidence_is_a_meijer_g_function(widths, count, inputs, variance):
     x, y = data(count, inputs)
     expected = meijer_evidence(x, y, widths, variance)
-    assert deep_linear.log_evidence(x, y, widths, variance) == pytest.approx(expected, abs=1e-10)
-    assert deep_linear.log_evidence(x, y[:, None], list(widths), variance) == pytest.approx(expected, abs=1e-10)
+    assert log_evidence(x, y, widths, variance) == pytest.approx(expected, abs=1e-10)
+    assert log_evidence(x, y[:, None], list(widths), variance) == pytest.approx(expected, abs=1e-10)
 
 
 @pytest.mark.parametrize(("width", "depth", "size"), [(10_000, 64, 1.0), (40, 64, 0.3), (3, 1, 0.01), (300, 16, 1e4)])
@@ -95,7 +99,7 @@ def test_the_evidence_of_extreme_networks(width, depth, size):
                 break
         tilted = top + mpmath.log(total * step / mpmath.pi)
         expected = float(tilted - power * mpmath.log(2 * mpmath.pi / inputs))
-    found = deep_linear.log_evidence(np.eye(count, inputs), np.full(count, size), [width] * depth)
+    found = log_evidence(np.eye(count, inputs), np.full(count, size), [width] * depth)
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-10)
 
 
@@ -106,22 +110,22 @@ def test_one_hidden_layer_by_an_integral_over_its_scale():
         scale = scipy.stats.chi2(width, scale=1.5 / width)
         density = lambda s, scale=scale: scale.pdf(s) * (2 * np.pi * 1.5 * s / 6) ** -1.5 * np.exp(-6 * norm / (3 * s))
         total = scipy.integrate.quad(density, 0, np.inf, epsabs=0, epsrel=1e-11)[0]
-        found = deep_linear.log_evidence(x, y, [width], 1.5)
+        found = log_evidence(x, y, [width], 1.5)
         assert found == pytest.approx(np.log(total) - logdet / 2, abs=1e-9)
 
 
 def test_without_hidden_layers_it_is_linear_regression():
     x, y = data(4, 9)
     expected = scipy.stats.multivariate_normal(np.zeros(4), 0.7 / 9 * x @ x.T).logpdf(y)
-    assert deep_linear.log_evidence(x, y, [], 0.7) == pytest.approx(expected, abs=1e-12)
-    wide = deep_linear.log_evidence(x, y, [10**8], 1.0)
-    assert wide == pytest.approx(deep_linear.log_evidence(x, y, []), abs=2e-5)
+    assert log_evidence(x, y, [], 0.7) == pytest.approx(expected, abs=1e-12)
+    wide = log_evidence(x, y, [10**8], 1.0)
+    assert wide == pytest.approx(log_evidence(x, y, []), abs=2e-5)
 
 
 def test_targets_of_zero_are_the_limit_of_small_ones():
     x, y = data(3, 6)
-    small = deep_linear.log_evidence(x, 1e-30 * y, [12, 20])
-    assert deep_linear.log_evidence(x, 0 * y, [12, 20]) == pytest.approx(small, abs=1e-10)
+    small = log_evidence(x, 1e-30 * y, [12, 20])
+    assert log_evidence(x, 0 * y, [12, 20]) == pytest.approx(small, abs=1e-10)
 
 
 def drawn_networks(rng, widths, draws):
@@ -157,7 +161,7 @@ def test_the_posterior_of_the_scale():
     x, y = data(4, 12)
     norm, _ = statistics(x, y)
     widths, variance = (5, 7, 6), 1.3
-    posterior = deep_linear.posterior(x, y, widths, variance)
+    posterior = deep_linear.posterior(x, y, widths, math.sqrt(variance))
     logs = np.linspace(-5, 5, 101)  # trapezoids converge geometrically: nothing is left at the ends
     density = np.exp(posterior.scale_logpdf(np.exp(logs)))
     moment = lambda k: np.sum(density * np.exp((k + 1) * logs)) * 0.1
@@ -206,7 +210,7 @@ def test_depth_brings_the_evidence_towards_the_best_variance():
     """1000 examples of 4000 inputs, widths of 4000, and targets that are large for a variance of 1."""
     count, inputs, norm = 1000, 4000, 0.6
     x, y = np.eye(count, inputs), np.full(count, np.sqrt(norm / count))
-    evidence = deep_linear.evidence_by_depth(x, y, inputs, [0, 1, 2, 4, 8, 16, 64])
+    evidence = np.array([log_evidence(x, y, [inputs] * depth) for depth in (0, 1, 2, 4, 8, 16, 64)])
     np.testing.assert_allclose(evidence[1:] - evidence[1], [0, 39.6, 82.2, 119.7, 147.2, 174.4], atol=0.06)
     best = -count / 2 * (np.log(2 * np.pi * norm / count) + 1)  # one layer with variance norm / alpha
     assert np.all(np.diff(evidence) > 0)
@@ -217,10 +221,10 @@ def test_the_scale_at_large_size():
     count, inputs, norm = 250, 1000, 0.6
     x, y = np.eye(count, inputs), np.full(count, np.sqrt(norm / count))
     for width, depth in ((25_000, 20), (5_000, 20), (1_000, 20), (125, 20)):
-        lam = deep_linear.effective_depth(count, [width] * depth)
-        assert lam == pytest.approx(count * depth / width)
-        exact = deep_linear.posterior(x, y, [width] * depth).scale_mean
-        assert deep_linear.posterior_scale(norm, count / inputs, lam) == pytest.approx(exact, rel=0.01)
+        exact = deep_linear.posterior(x, y, [width] * depth)
+        assert exact.effective_depth == pytest.approx(count * depth / width)
+        scale = deep_linear.posterior_scale(norm, count / inputs, exact.effective_depth)
+        assert scale == pytest.approx(exact.scale_mean, rel=0.01)
 
 
 @pytest.mark.parametrize("target", [0.01, 0.8, 1.0, 2.4, 1e3])
@@ -235,9 +239,9 @@ def test_the_equation_of_the_scale(target):
 @pytest.mark.parametrize("widths", [[], [20] * 4, [2, 3]])
 def test_the_variance_of_largest_evidence(widths):
     x, y = data(4, 9)
-    found = deep_linear.evidence_optimal_variance(x, y, widths)
+    found = deep_linear.evidence_optimal_w_std(x, y, widths) ** 2
     search = scipy.optimize.minimize_scalar(
-        lambda v: -deep_linear.log_evidence(x, y, widths, math.exp(v)),
+        lambda v: -log_evidence(x, y, widths, math.exp(v)),
         bracket=(-1, 1),
         options={"xtol": 1e-9},
     )
@@ -290,7 +294,7 @@ def test_the_evidence_of_huge_targets_grows_as_the_norm_to_a_power():
     for depth in (1, 4):
         rate = 5 * np.sum(np.linalg.lstsq(x, y, rcond=None)[0] ** 2) / 2
         for scale in 10.0 ** np.array([6, 9, *range(15, 105, 5)]):
-            found = deep_linear.log_evidence(x, scale * y, [20] * depth)
+            found = log_evidence(x, scale * y, [20] * depth)
             power = (rate * scale**2) ** (1 / (depth + 1))
             law = -(depth + 1) * 10 ** (depth / (depth + 1)) * power
             assert found == pytest.approx(law, rel=20 * np.log(power) * 10 / power + 1e-12)
@@ -300,7 +304,7 @@ def test_the_evidence_of_large_targets_is_smooth_where_the_formula_changes():
     """Second differences of a smooth function of the logarithm are small; 3e10 is where digits of the path end."""
     x, y = data(3, 5)
     scales = 10 ** np.linspace(8.5, 9.5, 41)
-    values = np.array([deep_linear.log_evidence(x, s * y, [20]) / s for s in scales])
+    values = np.array([log_evidence(x, s * y, [20]) / s for s in scales])
     assert np.ptp(values) < 1e-6 * abs(values[0])
     assert np.all(np.diff(values) < 0)
 
@@ -308,27 +312,26 @@ def test_the_evidence_of_large_targets_is_smooth_where_the_formula_changes():
 X, Y = data(3, 5)
 BAD = {
     "more rows than inputs": (
-        lambda: deep_linear.log_evidence(X.T, np.ones(5), [3]),
+        lambda: log_evidence(X.T, np.ones(5), [3]),
         "5 rows of dimension 3",
     ),
-    "dependent rows": (lambda: deep_linear.log_evidence(np.ones((2, 5)), [1, 1], [3]), "only 1 of them"),
-    "one vector": (lambda: deep_linear.log_evidence(X[0], [1.0], [3]), "shape"),
-    "images": (lambda: deep_linear.log_evidence(np.ones((2, 3, 4)), [1, 1], [3]), "Flatten"),
-    "two outputs": (lambda: deep_linear.log_evidence(X, np.ones((3, 2)), [3]), r"y has shape \(3, 2\)"),
+    "dependent rows": (lambda: log_evidence(np.ones((2, 5)), [1, 1], [3]), "only 1 of them"),
+    "one vector": (lambda: log_evidence(X[0], [1.0], [3]), "shape"),
+    "images": (lambda: log_evidence(np.ones((2, 3, 4)), [1, 1], [3]), "Flatten"),
+    "two outputs": (lambda: log_evidence(X, np.ones((3, 2)), [3]), r"y has shape \(3, 2\)"),
     "too few targets": (lambda: deep_linear.posterior(X, Y[:2], [3]), r"y has shape \(2,\)"),
     "missing targets": (lambda: deep_linear.posterior(X, [1, np.nan, 2], [3]), "not finite"),
     "huge targets": (lambda: deep_linear.posterior(X, 1e200 * Y, [3]), "Rescale"),
     "lost scales": (
         lambda: deep_linear.posterior(X, 1e50 * Y, [3]).scale_mean,
-        "Rescale y, or the variance",
+        "Rescale y, or w_std",
     ),
-    "an empty layer": (lambda: deep_linear.log_evidence(X, Y, [3, 0]), r"widths\[1\]=0"),
+    "an empty layer": (lambda: log_evidence(X, Y, [3, 0]), r"widths\[1\]=0"),
     "half a unit": (lambda: hidden_widths([2.5]), r"widths\[0\]=2.5"),
     "one number": (lambda: hidden_widths(7), r"\[7\] \* depth"),
-    "no variance": (lambda: deep_linear.log_evidence(X, Y, [3], 0.0), "variance=0.0"),
-    "infinite evidence": (lambda: deep_linear.log_evidence(X, 0 * Y, [3]), "width 3 is not wider"),
-    "zero targets": (lambda: deep_linear.evidence_optimal_variance(X, 0 * Y, [30]), "No best one"),
-    "negative depth": (lambda: deep_linear.evidence_by_depth(X, Y, 3, [1, -1]), "0 or more"),
+    "no variance": (lambda: log_evidence(X, Y, [3], 0.0), "w_std=0.0"),
+    "infinite evidence": (lambda: log_evidence(X, 0 * Y, [3]), "width 3 is not wider"),
+    "zero targets": (lambda: deep_linear.evidence_optimal_w_std(X, 0 * Y, [30]), "No best one"),
     "other inputs": (lambda: deep_linear.posterior(X, Y, [3]).predict(np.ones((2, 4))), r"\(n, 5\)"),
     "too much data": (lambda: deep_linear.posterior_scale(1.0, 1.5, 1.0), "alpha=1.5"),
     "a negative depth": (lambda: deep_linear.posterior_scale(1.0, 0.5, -1.0), "effective_depth=-1"),

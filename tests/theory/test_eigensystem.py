@@ -10,7 +10,7 @@ import scipy.integrate
 import scipy.special
 
 import everwide as ew
-from everwide.theory.eigenlearning import definiteness, eigensystem, hermite_coefficients, sphere_eigenvalues
+from everwide.theory.eigenlearning import definiteness, eigensystem, hermite_coefficients
 from everwide.theory.eigenlearning._eigensystem import _check as check_eigensystem
 from everwide.theory.eigenlearning._eigensystem import krawtchouk
 
@@ -38,7 +38,7 @@ def test_of_an_exponential_kernel_they_are_bessel_functions(d):
 
 def test_kernels_with_a_kink_at_angle_zero_are_as_accurate():
     d, levels = 5, (0, 1, 2, 4, 10)
-    found = sphere_eigenvalues(lambda r: arccos(1, r) + r * arccos(0, r), d, 11)
+    found = eigensystem("sphere", lambda r: arccos(1, r) + r * arccos(0, r), d, levels=11).eigenvalues
     with mpmath.workdps(30):
         kernel = lambda a: (mpmath.sin(a) + 2 * mpmath.cos(a) * (mpmath.pi - a)) / mpmath.pi
         mass = mpmath.quad(lambda a: mpmath.sin(a) ** (d - 2), [0, mpmath.pi])
@@ -52,10 +52,10 @@ def test_kernels_with_a_kink_at_angle_zero_are_as_accurate():
 
 def test_rectifiers_without_biases_do_not_see_odd_levels():
     kernel = lambda r: r * arccos(0, r) / 2  # of the gradients
-    found = sphere_eigenvalues(kernel, 4, 9)
+    found = eigensystem("sphere", kernel, 4, levels=9).eigenvalues
     np.testing.assert_array_equal(found > 0, [True, True, True, False, True, False, True, False, True])
     biased = lambda r: kernel((r + 1) / 2)  # one more coordinate, equal in all inputs
-    assert (sphere_eigenvalues(biased, 4, 9)[[3, 5, 7]] > 3e-5).all()
+    assert (eigensystem("sphere", biased, 4, levels=9).eigenvalues[[3, 5, 7]] > 3e-5).all()
 
 
 def test_a_hypercube_is_decomposed_exactly():

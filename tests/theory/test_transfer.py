@@ -7,14 +7,11 @@ import pytest
 
 from everwide.spectral import KernelError
 from everwide.theory.eigenlearning import (
-    cumulative_power,
     eigensystem,
     learnability,
-    learnability_jacobian,
     learning_curve,
     mercer,
     rkhs_norm,
-    total_learnability,
     transfer_matrix,
 )
 
@@ -30,7 +27,7 @@ ROWS = RNG.permutation(M)[:N]
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_the_transfer_matrix_is_kernel_regression(ridge):
-    transfer, f = transfer_matrix(LAM, PHI[ROWS], ridge), RNG.normal(size=M)
+    transfer, f = transfer_matrix(LAM, PHI[ROWS], ridge).matrix, RNG.normal(size=M)
     learned = KERNEL[:, ROWS] @ np.linalg.solve(KERNEL[np.ix_(ROWS, ROWS)] + ridge * np.eye(N), f[ROWS])
     v = PHI.T @ f / M
     np.testing.assert_allclose(transfer @ v, PHI.T @ learned / M, atol=1e-11)
@@ -40,13 +37,13 @@ def test_the_transfer_matrix_is_kernel_regression(ridge):
     total = np.sum([learnability(KERNEL, ROWS, b, ridge) for b in basis.T])
     expected = N - ridge * np.trace(np.linalg.inv(KERNEL[np.ix_(ROWS, ROWS)] + ridge * np.eye(N)))
     np.testing.assert_allclose([total, np.trace(transfer)], expected, rtol=1e-9)
-    np.testing.assert_allclose(total_learnability(KERNEL[np.ix_(ROWS, ROWS)], ridge), expected, rtol=1e-10)
+    np.testing.assert_allclose(learnability(KERNEL, ROWS, ridge=ridge), expected, rtol=1e-10)
     assert (transfer.diagonal() > 0).all()
     assert (transfer.diagonal() < 1).all()
 
 
 def test_the_transfer_matrix_is_an_oblique_projection():
-    transfer = transfer_matrix(LAM, PHI[ROWS])
+    transfer = transfer_matrix(LAM, PHI[ROWS]).matrix
     np.testing.assert_allclose(transfer @ transfer, transfer, atol=1e-10)
     root = np.sqrt(LAM)
     features = root[:, None] * PHI[ROWS].T
@@ -57,10 +54,10 @@ def test_the_transfer_matrix_is_an_oblique_projection():
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_stronger_modes_are_learned_at_the_cost_of_others(ridge):
-    jacobian = learnability_jacobian(LAM, PHI[ROWS], ridge)
+    jacobian = transfer_matrix(LAM, PHI[ROWS], ridge).jacobian
     for mode in (0, 3, 30):
         step = 1e-6 * LAM[mode] * np.eye(M)[mode]
-        after, before = (transfer_matrix(LAM + s, PHI[ROWS], ridge).diagonal() for s in (step, -step))
+        after, before = (transfer_matrix(LAM + s, PHI[ROWS], ridge).learnability for s in (step, -step))
         np.testing.assert_allclose(jacobian[mode], (after - before) / (2 * step.sum()), rtol=1e-4, atol=1e-6)
     assert (jacobian.diagonal() >= 0).all()
     assert (jacobian - np.diag(jacobian.diagonal()) <= 0).all()
@@ -75,7 +72,7 @@ def test_more_examples_never_hurt_a_mode_but_may_hurt_a_mixture():
     for _ in range(60):
         order = rng.permutation(M)[:7]
         few, more = (transfer_matrix(LAM, PHI[order[:n]]) for n in (6, 7))
-        assert (more.diagonal() >= few.diagonal() - 1e-12).all()
+        assert (more.learnability >= few.learnability - 1e-12).all()
         v = rng.normal(size=M) * LAM ** rng.uniform(-1, 0.5)
         first, second = (learnability(KERNEL, order[:n], PHI @ v) for n in (6, 7))
         fallen += second < first - 1e-9
@@ -83,7 +80,7 @@ def test_more_examples_never_hurt_a_mode_but_may_hurt_a_mixture():
 
 
 def test_the_learnability_of_a_mixture_can_leave_the_unit_interval():
-    transfer = transfer_matrix(LAM, PHI[ROWS])
+    transfer = transfer_matrix(LAM, PHI[ROWS]).matrix
     bounds, mixtures = np.linalg.eigh((transfer + transfer.T) / 2)
     found = [learnability(KERNEL, ROWS, PHI @ mixtures[:, end]) for end in (0, -1)]
     np.testing.assert_allclose(found, bounds[[0, -1]], rtol=1e-8)
@@ -95,9 +92,9 @@ def test_nothing_is_learned_from_nothing_and_everything_from_everything():
     f = RNG.normal(size=M)
     assert learnability(KERNEL, [], f) == 0
     np.testing.assert_allclose(learnability(KERNEL, np.arange(M), f), 1)
-    assert not transfer_matrix(LAM, PHI[:0]).any()
-    np.testing.assert_allclose(transfer_matrix(LAM, PHI), np.eye(M), atol=1e-9)
-    assert total_learnability(np.ones((3, 3))) == 1  # three times the same example
+    assert not transfer_matrix(LAM, PHI[:0]).matrix.any()
+    np.testing.assert_allclose(transfer_matrix(LAM, PHI).matrix, np.eye(M), atol=1e-9)
+    assert learnability(np.ones((3, 3)), [0, 1, 2]) == 1  # three times the same example
 
 
 def test_the_mean_over_training_sets_is_the_learning_curve():
@@ -106,7 +103,7 @@ def test_the_mean_over_training_sets_is_the_learning_curve():
     levels = eigensystem("hypercube", np.exp, d)
     times = levels.multiplicities.astype(int)
     lam, phi = np.repeat(levels.eigenvalues, times), np.concatenate([levels.functions(k, x) for k in range(d + 1)], 1)
-    draws = [transfer_matrix(lam, phi[rng.permutation(2**d)[:n]]).diagonal() for _ in range(30)]
+    draws = [transfer_matrix(lam, phi[rng.permutation(2**d)[:n]]).learnability for _ in range(30)]
     by_level = [np.mean(part) for part in np.split(np.mean(draws, 0), np.cumsum(times)[:-1])]
     expected = learning_curve(levels.eigenvalues, np.ones(d + 1), n, multiplicities=times).learnability
     np.testing.assert_allclose(by_level, expected, atol=0.03)
@@ -147,16 +144,20 @@ def test_functions_beyond_the_kernel_have_no_norm_in_it():
 
 def test_cumulative_power():
     v = RNG.normal(size=(M, 2))
-    shares = cumulative_power(PHI, PHI @ v)
-    np.testing.assert_allclose(shares, np.cumsum(np.sum(v**2, 1)) / np.sum(v**2), rtol=1e-10)
-    np.testing.assert_allclose(cumulative_power(PHI[:, :4], PHI[:, 2] + PHI[:, 9]), [0, 0, 0.5, 0.5], atol=1e-12)
+    shares = mercer(KERNEL).cumulative_power(PHI @ v)
+    np.testing.assert_allclose(shares, np.cumsum(np.sum(v**2, 1)) / np.sum(v**2), rtol=1e-7)
+    weights, f = RNG.dirichlet(np.ones(M)), RNG.normal(size=M)
+    modes = mercer(KERNEL, weights)
+    explained = modes.eigenfunctions[:, :4] @ modes.coefficients(f)[:4]  # what the four strongest say of f
+    share = weights @ explained**2 / (weights @ f**2)
+    np.testing.assert_allclose(modes.cumulative_power(f)[[3, -1]], [share, 1], rtol=1e-9)
 
 
 BAD = {
     "modes": (lambda: transfer_matrix([1.0], np.ones((2, 3))), r"shape \(2, 3\), expected \(n, 1\)"),
     "negative": (lambda: transfer_matrix([1.0, -1.0], np.ones((1, 2))), r"eigenvalues\[1\] is -1"),
     "a matrix of eigenvalues": (lambda: rkhs_norm(np.eye(2), np.ones(2)), r"shape \(2, 2\), expected \(modes,\)"),
-    "ridge": (lambda: transfer_matrix([1.0], np.ones((1, 1)), -0.5), r"transfer_matrix\(ridge=-0.5\)"),
+    "ridge": (lambda: transfer_matrix([1.0], np.ones((1, 1)), -0.5), r"transfer_matrix: ridge=-0.5"),
     "too few modes": (lambda: transfer_matrix([1.0, 0.0], np.ones((2, 2))), "2 examples is singular: 1 modes"),
     "no target": (lambda: learnability(np.eye(2), [0], np.zeros(2)), "nothing to learn"),
     "target": (lambda: learnability(np.eye(2), [0], np.ones(3)), r"target has shape \(3,\), expected \(2,\)"),
@@ -172,10 +173,7 @@ BAD = {
     "nan": (lambda: mercer(np.eye(2)).coefficients([np.nan, 1.0]), "target holds nan"),
     "length": (lambda: mercer(np.eye(2)).coefficients([1.0]), r"shape \(1,\), expected \(2,\)"),
     "coefficients": (lambda: rkhs_norm([1.0], [1.0, 2.0]), r"shape \(2,\), expected \(1,\)"),
-    "no power": (lambda: cumulative_power(np.eye(2), [0.0, 0.0]), "no power"),
-    "no mode": (lambda: cumulative_power(np.zeros((2, 1)), [0.0, 1.0]), r"eigenvectors\[:, 0\] is 0"),
-    "rows": (lambda: cumulative_power(np.eye(2), [1.0]), r"shape \(1,\), expected \(2,\)"),
-    "vectors": (lambda: cumulative_power([1.0], [1.0]), r"expected \(points, modes\)"),
+    "no power": (lambda: mercer(np.eye(2)).cumulative_power([0.0, 0.0]), "no power"),
 }
 
 

@@ -59,7 +59,7 @@ def compare(
 
     Returns:
         `widths`, `steps` (those at which one looked), `rates` (by width); `curves`, arrays `(widths, seeds, steps)`:
-        `loss_finite`, `loss_infinite`, `loss_linearized` (mean squared errors on `x`), `gap_infinite`,
+        `loss_finite`, `loss_infinite`, `loss_linearized` (what is trained, on `x`), `gap_infinite`,
         `gap_linearized` (root mean squares on `x_test`), `kernel_change`, `movement`, `relative_movement`; `finite`,
         `infinite`: last outputs on `x_test`; `diverged`: widths. Methods `table`, `to_pandas`, `largest`, `slopes`,
         `interpolates(tolerance)` (widths whose networks have fitted all rows), `plot`, `plot_gaps`.

@@ -11,8 +11,8 @@ from .._axes import axes
 class Curves(NamedTuple):
     """Everything that was measured, each as `(widths, seeds, steps)`.
 
-    - `loss_...`: mean squared error on the training examples: of the trained networks, of the infinitely wide network
-      that starts from the same outputs, and of each network's own linearization.
+    - `loss_...`: the mean over the training examples of `1/2 |f - y|^2`: of the trained networks, of the infinitely
+      wide network that starts from the same outputs, and of each network's own linearization.
     - `gap_...`: root mean square, over test examples and outputs, of the trained network minus the other.
     - `kernel_change`: `|T_t - T_0|_F / |T_0|_F` of the empirical tangent kernel of the training examples.
     - `movement`: `|theta_t - theta_0|`; `relative_movement`: over `|theta_0|`.
@@ -90,7 +90,7 @@ class Comparison:
         return tuple(width for width, networks in zip(self.widths, stable, strict=True) if not networks.all())
 
     def interpolates(self, tolerance: float = 1e-6) -> tuple[int, ...]:
-        """Widths at which every network ends with a mean squared error below the tolerance: it has fitted its rows."""
+        """Widths at which every network ends with a loss below the tolerance: it has fitted its rows."""
         last = self.curves.loss_finite[..., -1]
         return tuple(width for width, losses in zip(self.widths, last, strict=True) if (losses < tolerance).all())
 
@@ -104,7 +104,7 @@ class Comparison:
             ax.plot(self.steps, losses.mean(0), label=f"width {width}")
         limit = self.curves.loss_infinite[-1].mean(0)
         ax.plot(self.steps, limit, color="black", linestyle="--", label="infinite width")
-        ax.set(xlabel="step", ylabel="mean squared error", yscale="log")
+        ax.set(xlabel="step", ylabel="mean of 1/2 |f - y|^2", yscale="log")
         ax.legend()
         return ax
 

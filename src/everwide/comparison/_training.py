@@ -155,11 +155,11 @@ def _measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
     start_train, start_test = train[:, :1], test[:, :1]
     infinite = start_test + at_limit(limit.test_kernel)
     curves = Curves(
-        loss_finite=_mean_square(train - y),
-        loss_infinite=_mean_square(start_train + at_limit(limit.kernel) - y),
-        loss_linearized=_mean_square(start_train + linear_train - y),
-        gap_infinite=np.sqrt(_mean_square(test - infinite)),
-        gap_linearized=np.sqrt(_mean_square(test - start_test - linear_test)),
+        loss_finite=_loss(train - y),
+        loss_infinite=_loss(start_train + at_limit(limit.kernel) - y),
+        loss_linearized=_loss(start_train + linear_train - y),
+        gap_infinite=_rms(test - infinite),
+        gap_linearized=_rms(test - start_test - linear_test),
         kernel_change=np.asarray(trained.kernel_change, np.float64),
         movement=np.asarray(trained.movement, np.float64),
         relative_movement=np.asarray(trained.relative_movement, np.float64),
@@ -167,5 +167,9 @@ def _measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
     return Measured(curves, test[:, -1], infinite[:, -1])
 
 
-def _mean_square(outputs: np.ndarray) -> np.ndarray:
-    return np.mean(outputs**2, (-2, -1))
+def _loss(residual: np.ndarray) -> np.ndarray:
+    return np.mean(np.sum(residual**2, -1), -1) / 2
+
+
+def _rms(gap: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.mean(gap**2, (-2, -1)))

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from .._axes import axes
 from .._checks import InputError, not_negative, probability, whole
-from .._kernel_of import kernel_matrix
+from .._gram import kernel_matrix
 from ._pilot import Measured, check_pilot, measure, targets_of
 from ._shapes import Beliefs, beliefs_of
 

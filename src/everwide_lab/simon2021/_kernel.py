@@ -118,7 +118,7 @@ def check_laws(eigenvalues: np.ndarray, functions: Float[np.ndarray, "points mod
     for _ in range(sequences):
         rows = rng.permutation(len(functions))[:most]
         v = rng.normal(size=len(eigenvalues)) * eigenvalues ** rng.uniform(-0.5, 0.5)
-        transfers = [transfer_matrix(eigenvalues, functions[rows[: k + 1]]) for k in range(most)]
+        transfers = [transfer_matrix(eigenvalues, functions[rows[: k + 1]]).matrix for k in range(most)]
         sums.append([abs(np.trace(t) - k - 1) for k, t in enumerate(transfers)])
         modes.append(np.diff([t.diagonal() for t in transfers], axis=0))
         mixtures.append(np.diff([v @ t @ v / (v @ v) for t in transfers]))

@@ -9,7 +9,6 @@ from jaxtyping import Float
 from ..._problem import Problem
 from ..._words import count, number, percent
 from ...spectral import Spectrum
-from ...theory.eigenlearning import cumulative_power
 from .._drawing import BLUE, GREY, ORANGE, plain_ticks
 from .._section import Fact, Figure, Grid, Section, Text
 
@@ -39,7 +38,8 @@ def modes(problem: Problem) -> Modes:
     """The spectrum of the tangent kernel beside the target."""
     spectrum = Spectrum.of(problem.kernel.ntk)
     values = np.maximum(spectrum.values[::-1], 0.0)
-    target = np.minimum(cumulative_power(spectrum.vectors[:, ::-1], problem.y), 1.0)
+    power = np.sum((spectrum.vectors[:, ::-1].T @ problem.y) ** 2, axis=1)
+    target = np.minimum(np.cumsum(power) / np.sum(problem.y**2), 1.0)
     n, effective = len(values), float(np.sum(values / (values + problem.ridge(problem.kernel.ntk))))
     return Modes(
         n=n,

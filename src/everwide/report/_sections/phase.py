@@ -13,7 +13,7 @@ from ..._words import count, number
 from ...activations import AbstractActivation
 from ...layers import AbstractLayer
 from ...signal import ArchitectureError
-from ...theory.criticality import Kind, critical, critical_init, phase_diagram, susceptibilities
+from ...theory.criticality import critical, critical_init, phase_diagram, susceptibilities
 from .._drawing import BLUE, GREEN, MUTED
 from .._section import Fact, Figure, Grid, Section, Text
 
@@ -147,7 +147,7 @@ def _depth(layers: float) -> Fact:
 
 def _critical(result: Phase) -> Fact:
     label, point = "Critical initialization", result.critical
-    if point["kind"] == Kind.NONE:
+    if point["kind"] == "none":
         meaning = f"{result.activation} has none: {point['reason']} Use Relu, Gelu or Tanh for deep networks."
         return Fact(label, "none", meaning)
     value = f"w_std {number(math.sqrt(point['C_w']))}, b_std {number(math.sqrt(point['C_b']))}"

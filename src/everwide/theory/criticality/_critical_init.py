@@ -17,12 +17,7 @@ from ._susceptibility import Origin, origin, own_scale, rescaled
 
 
 class Kind(enum.StrEnum):
-    """How an activation can be critical.
-
-    >>> from everwide.theory.criticality import Kind
-    >>> Kind("half-stable").name
-    'HALF_STABLE'
-    """
+    """How an activation can be critical."""
 
     SCALE_INVARIANT = "scale-invariant"
     ZERO = "K*=0"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..._checks import InputError, positive, whole
+from ..._checks import InputError, positive
 from ..._checks import hidden_widths as all_hidden
 from ..._engine import as_rows
 from ._law import ScaleLaw, root
@@ -84,7 +84,7 @@ def interpolate(x: Any, y: Any) -> Interpolation:
     theta = basis @ scipy.linalg.solve_triangular(triangle.T, targets, lower=True, check_finite=False)
     fit = Interpolation(theta, basis.T, float(2 * np.sum(np.log(sizes))))
     if not math.isfinite(fit.squared_norm) or (fit.squared_norm == 0) != (not targets.any()):
-        raise InputError("The squares of y / x are out of the range of float64. Rescale y, and the variance with it.")
+        raise InputError("The squares of y / x are out of the range of float64. Rescale y, and w_std with it.")
     return fit
 
 
@@ -101,52 +101,6 @@ def _targets(y: Any, count: int) -> np.ndarray:
     return targets.reshape(count)
 
 
-def log_evidence(x: Any, y: Any, hidden_widths: Sequence[int], variance: float = 1.0) -> float:
-    """`log p(y | x)` of a deep linear network with Gaussian weights and no noise: exact at every width and depth.
-
-    Args:
-        x: `(P, n0)`, independent rows.
-        y: `(P,)`.
-        hidden_widths: one for each hidden layer, narrower than `P` too; none is plain linear regression.
-        variance: of the weights, times their fan-in.
-
-    Returns:
-        The number.
-
-    >>> import numpy as np
-    >>> from everwide.theory import deep_linear
-    >>> x, y = np.eye(3, 10), np.ones(3)
-    >>> deeper = [deep_linear.log_evidence(x, y, [20] * depth) for depth in (0, 1, 4)]
-    >>> np.round(deeper, 3)
-    array([-14.303, -11.103,  -8.668])
-
-    The Meijer G-function of Hanin and Zlokapa, "Bayesian interpolation with deep linear networks" (2023), as an
-    integral on its contour of steepest descent.
-    """
-    return interpolate(x, y).log_evidence(ScaleLaw(all_hidden(hidden_widths), float(variance)))
-
-
-def effective_depth(n: int, hidden_widths: Sequence[int]) -> float:
-    """`P sum_l 1 / n_l`: how far the hidden layers of a linear network adapt to `P` examples.
-
-    Near 0 the posterior is that of a wide, shallow network; far above 1 it forgets its prior scale.
-
-    Args:
-        n: examples, `P`.
-        hidden_widths: one for each hidden layer.
-
-    Returns:
-        The depth.
-
-    >>> from everwide.theory import deep_linear
-    >>> deep_linear.effective_depth(1000, [4000] * 8)
-    2.0
-
-    Hanin and Zlokapa, "Bayesian interpolation with deep linear networks" (2023).
-    """
-    return whole(n, "n") * sum(1 / width for width in all_hidden(hidden_widths))
-
-
 def posterior_scale(squared_norm: float, alpha: float, effective_depth: float) -> float:
     """The squared scale `s` that hidden layers take, where `P`, `n0` and all widths are large: a function of three.
 
@@ -156,7 +110,7 @@ def posterior_scale(squared_norm: float, alpha: float, effective_depth: float) -
     Args:
         squared_norm: of the interpolant of least norm; weights have variance `1 / fan_in`.
         alpha: `P / n0`.
-        effective_depth: that function's value.
+        effective_depth: `P sum_l 1 / n_l`, as `posterior(...).effective_depth`.
 
     Returns:
         The scale.
@@ -181,10 +135,10 @@ def posterior_scale(squared_norm: float, alpha: float, effective_depth: float) -
     return target * math.exp(-y)
 
 
-def evidence_optimal_variance(x: Any, y: Any, hidden_widths: Sequence[int]) -> float:
-    """The variance of the weights, times their fan-in, that makes the data most likely.
+def evidence_optimal_w_std(x: Any, y: Any, hidden_widths: Sequence[int]) -> float:
+    """The standard deviation of the weights that makes the data most likely.
 
-    Without hidden layers it is `n0 |theta*|^2 / P`.
+    Without hidden layers its square is `n0 |theta*|^2 / P`.
 
     Args:
         x: `(P, n0)`, independent rows.
@@ -192,17 +146,17 @@ def evidence_optimal_variance(x: Any, y: Any, hidden_widths: Sequence[int]) -> f
         hidden_widths: one for each hidden layer, narrower than `P` too; none is plain linear regression.
 
     Returns:
-        The variance.
+        The `w_std` of every layer: weights have variance `w_std^2 / fan_in`.
 
     >>> import numpy as np
     >>> from everwide.theory import deep_linear
     >>> x, y = np.eye(3, 10), np.ones(3)
-    >>> [round(deep_linear.evidence_optimal_variance(x, y, widths), 4) for widths in ([], [20] * 4)]
+    >>> [round(deep_linear.evidence_optimal_w_std(x, y, widths) ** 2, 4) for widths in ([], [20] * 4)]
     [10.0, 1.6863]
     """
     data, widths = interpolate(x, y), all_hidden(hidden_widths)
     if data.squared_norm == 0:
-        raise InputError("All targets are 0: the smaller the variance, the more likely they are. No best one exists.")
+        raise InputError("All targets are 0: the smaller w_std, the more likely they are. No best one exists.")
     law = ScaleLaw(widths)
     begin = math.log(2 * data.rate(1.0) / data.count)
     low = high = begin
@@ -212,34 +166,10 @@ def evidence_optimal_variance(x: Any, y: Any, hidden_widths: Sequence[int]) -> f
     while _slope(data, law, high) > 0:
         high += 1.0
     total = low if low == high else root(lambda v: _slope(data, law, v), low, high)
-    return math.exp(total / (len(widths) + 1))
+    return math.exp(total / (len(widths) + 1) / 2)
 
 
 def _slope(data: Interpolation, law: ScaleLaw, log_total: float) -> float:
     """The derivative of the log evidence in the logarithm of `variance^(L + 1)`."""
     power, rate = data.count / 2, data.rate(math.exp(log_total))
     return rate * math.exp(law.log_tilted(power + 1, rate) - law.log_tilted(power, rate)) - power
-
-
-def evidence_by_depth(x: Any, y: Any, width: int, depths: Sequence[int], variance: float = 1.0) -> np.ndarray:
-    """The log evidence of deep linear networks with these numbers of hidden layers, all of one width.
-
-    Args:
-        x: `(P, n0)`, independent rows.
-        y: `(P,)`.
-        width: of every hidden layer.
-        depths: numbers of hidden layers.
-        variance: of the weights, times their fan-in.
-
-    Returns:
-        One number for each depth.
-
-    >>> import numpy as np
-    >>> from everwide.theory import deep_linear
-    >>> evidence = deep_linear.evidence_by_depth(np.eye(3, 10), np.ones(3), 20, [0, 1, 2, 4])
-    >>> bool((np.diff(evidence) > 0).all())
-    True
-    """
-    data, width = interpolate(x, y), whole(width, "width")
-    layers = [whole(depth, f"depths[{i}]", 0) for i, depth in enumerate(depths)]
-    return np.array([data.log_evidence(ScaleLaw((width,) * depth, float(variance))) for depth in layers])

@@ -133,7 +133,7 @@ def _within_range(logarithm: float) -> None:
     if abs(logarithm) > 300:
         raise ArithmeticError(
             "The saddle point of a Mellin-Barnes integral is out of the range of float64: the targets are too large or "
-            "too small for these widths. Rescale y or the variance."
+            "too small for these widths. Rescale y or w_std."
         )
 
 
@@ -168,10 +168,6 @@ class ScaleLaw:
 
     widths: tuple[int, ...]
     variance: float = 1.0
-
-    def __post_init__(self) -> None:
-        all_hidden(self.widths)
-        positive(self.variance, "variance")
 
     @property
     def mean(self) -> float:
@@ -236,7 +232,7 @@ class ScaleLaw:
         return Gammas(widths / 2, np.full(len(widths), float(shift)), count.astype(float))
 
 
-def prior_norm(inputs: int, hidden_widths: Sequence[int], variance: float = 1.0) -> ScaleLaw:
+def prior_norm(inputs: int, hidden_widths: Sequence[int], w_std: float = 1.0) -> ScaleLaw:
     """The law of `|theta|^2` of a random deep linear network `f(x) = theta . x`, exact at every width.
 
     The logarithm of `|theta|` has a mean near `-L / (2 n)` and a variance near `L / (2 n)` for `L` layers of width `n`:
@@ -245,7 +241,7 @@ def prior_norm(inputs: int, hidden_widths: Sequence[int], variance: float = 1.0)
     Args:
         inputs: the dimension of `x`.
         hidden_widths: one for each hidden layer.
-        variance: weights have variance `variance / fan_in`.
+        w_std: weights have variance `w_std^2 / fan_in`.
 
     Returns:
         The law of a product of chi-squared variables: `mean`, `log_mean`, `log_variance`, `log_moment(order)`,
@@ -258,4 +254,4 @@ def prior_norm(inputs: int, hidden_widths: Sequence[int], variance: float = 1.0)
 
     Hanin and Nica, "Products of many large random matrices and gradients in deep neural networks" (2020).
     """
-    return ScaleLaw((whole(inputs, "inputs"), *all_hidden(hidden_widths)), float(variance))
+    return ScaleLaw((whole(inputs, "inputs"), *all_hidden(hidden_widths)), positive(w_std, "w_std") ** 2)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._checks import InputError
+from ..._checks import InputError, positive
 from ..._checks import hidden_widths as all_hidden
 from ..._engine import as_rows
 from ._evidence import Interpolation, interpolate
@@ -44,6 +44,11 @@ class DeepLinearPosterior:
     def log_evidence(self) -> float:
         """`log p(y | x)`."""
         return self.interpolation.log_evidence(self.prior)
+
+    @property
+    def effective_depth(self) -> float:
+        """`P sum_l 1 / n_l`: near 0 the network is as a wide, shallow one; far above 1 it forgets its prior scale."""
+        return self.interpolation.count * sum(1 / width for width in self.prior.widths)
 
     @property
     def scale_mean(self) -> float:
@@ -96,25 +101,26 @@ class DeepLinearPosterior:
         evidence = self._log_tilted(0)
         if self.prior.widths and abs(evidence) > _LARGEST:
             raise InputError(
-                f"The targets are too large for a prior of variance {self.prior.variance:.6g}: the log evidence is "
-                f"{evidence:.3g}, in whose rounding the scale of the layers is lost. Rescale y, or the variance."
+                f"The targets are too large for a w_std of {self.prior.variance**0.5:.6g}: the log evidence is "
+                f"{evidence:.3g}, in whose rounding the scale of the layers is lost. Rescale y, or w_std."
             )
         return self._log_tilted(order) - evidence
 
 
-def posterior(x: Any, y: Any, hidden_widths: Sequence[int], variance: float = 1.0) -> DeepLinearPosterior:
+def posterior(x: Any, y: Any, hidden_widths: Sequence[int], w_std: float = 1.0) -> DeepLinearPosterior:
     """The exact posterior of a deep linear network that interpolates `y`.
 
     Args:
         x: `(P, n0)`, independent rows.
         y: `(P,)`.
         hidden_widths: one for each hidden layer, narrower than `P` too; none is plain linear regression.
-        variance: of the weights, times their fan-in.
+        w_std: weights have variance `w_std^2 / fan_in`.
 
     Returns:
-        `theta`, the mean of the parameters; `log_evidence`; `scale_mean`, `scale_variance`, `scale_logpdf(scale)` of
-        the squared scale of the hidden layers; `squared_norm`; `weight_variance` in directions that the data leave
-        open; `predict(x)`, `mean` and `variance` of outputs.
+        `theta`, the mean of the parameters; `log_evidence`, `log p(y | x)`, exact at every width and depth;
+        `effective_depth`, `P sum_l 1 / n_l`, how far the hidden layers adapt to the data; `scale_mean`,
+        `scale_variance`, `scale_logpdf(scale)` of the squared scale of the hidden layers; `squared_norm`;
+        `weight_variance` in directions that the data leave open; `predict(x)`, `mean` and `variance` of outputs.
 
     >>> import numpy as np
     >>> from everwide.theory import deep_linear
@@ -124,8 +130,14 @@ def posterior(x: Any, y: Any, hidden_widths: Sequence[int], variance: float = 1.
     >>> deep_linear.posterior(np.eye(3, 10), np.ones(3), [20] * 4).predict(np.eye(10)[[0, 9]]).variance.round(4)
     array([0.    , 0.3271])
 
-    Hanin and Zlokapa, "Bayesian interpolation with deep linear networks" (2023).
+    >>> deeper = [deep_linear.posterior(np.eye(3, 10), np.ones(3), [20] * depth).log_evidence for depth in (0, 1, 4)]
+    >>> np.round(deeper, 3)
+    array([-14.303, -11.103,  -8.668])
+
+    The Meijer G-function of Hanin and Zlokapa, "Bayesian interpolation with deep linear networks" (2023), as an
+    integral on its contour of steepest descent.
     """
-    result = DeepLinearPosterior(interpolate(x, y), ScaleLaw(all_hidden(hidden_widths), float(variance)))
+    law = ScaleLaw(all_hidden(hidden_widths), positive(w_std, "w_std") ** 2)
+    result = DeepLinearPosterior(interpolate(x, y), law)
     result.interpolation.log_evidence(result.prior)  # raises where there is none
     return result

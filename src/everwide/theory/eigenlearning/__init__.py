@@ -2,13 +2,9 @@
 
 from ._curve import learning_curve as learning_curve
 from ._eigensystem import eigensystem as eigensystem
-from ._eigensystem import sphere_eigenvalues as sphere_eigenvalues
 from ._hermite import definiteness as definiteness
 from ._hermite import hermite_coefficients as hermite_coefficients
-from ._transfer import cumulative_power as cumulative_power
 from ._transfer import learnability as learnability
-from ._transfer import learnability_jacobian as learnability_jacobian
 from ._transfer import mercer as mercer
 from ._transfer import rkhs_norm as rkhs_norm
-from ._transfer import total_learnability as total_learnability
 from ._transfer import transfer_matrix as transfer_matrix

@@ -240,6 +240,8 @@ def eigensystem(
     >>> net = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(1))
     >>> eigenlearning.eigensystem("sphere", net, 3, levels=6).eigenvalues > 0
     array([ True,  True,  True, False,  True, False])
+    >>> eigenlearning.eigensystem("sphere", lambda cosine: cosine**2, 3, levels=4).eigenvalues
+    array([0.33333333, 0.        , 0.13333333, 0.        ])
 
     Simon et al., "The eigenlearning framework" (2021).
     """
@@ -258,29 +260,6 @@ def eigensystem(
     settled = _settled(values, noise * tolerance, tolerance)
     rest = max(float(evaluated(profile, np.ones(1))[0] - np.sum(settled * times)), 0.0)
     return Eigensystem(settled, times, rest, domain, d)
-
-
-def sphere_eigenvalues(
-    kernel: Profile, d: int, levels: int = 30, *, tolerance: float = 1e-13
-) -> Float[np.ndarray, " levels"]:
-    """Eigenvalues of a function of the cosine on the unit sphere in `d` dimensions, for degrees 0, 1, ....
-
-    By the formula of Funk and Hecke, in the angle. See `eigensystem`, which takes networks too.
-
-    Args:
-        kernel: a function of the cosine, for numpy arrays.
-        d: dimensions.
-        levels: how many degrees.
-        tolerance: as in `eigensystem`.
-
-    Returns:
-        `(levels,)`.
-
-    >>> from everwide.theory import eigenlearning
-    >>> eigenlearning.sphere_eigenvalues(lambda cosine: cosine**2, 3, 4)
-    array([0.33333333, 0.        , 0.13333333, 0.        ])
-    """
-    return eigensystem("sphere", kernel, d, levels=levels, tolerance=tolerance).eigenvalues
 
 
 def _check(domain: str, d: Any, levels: Any, which: str) -> None:

@@ -1,7 +1,7 @@
 """One training set: what is learned of each target."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -26,12 +26,31 @@ class Mercer(eqx.Module):
 
     def coefficients(self, target: Any) -> Float[np.ndarray, "modes *outputs"]:
         """Of values `(points,)` or `(points, outputs)`: what `learning_curve` asks for, one output at a time."""
-        values = finite_array(target, "target")
-        if not values.ndim or len(values) != len(self.weights):
-            raise InputError(
-                f"target has shape {values.shape}, expected ({len(self.weights)},): a value at each point."
-            )
-        return np.tensordot(self.eigenfunctions * self.weights[:, None], values, (0, 0))
+        return np.tensordot(self.eigenfunctions * self.weights[:, None], _values(target, len(self.weights)), (0, 0))
+
+    def cumulative_power(self, target: Any) -> Float[np.ndarray, " modes"]:
+        """The share of a target's power on the first 1, 2, ... modes: how well the kernel is aligned with a task.
+
+        Of values `(points,)` or `(points, outputs)`; outputs add up.
+
+        Canatar, Bordelon and Pehlevan, "Spectral bias and task-model alignment" (2021).
+        """
+        powers = np.sum(self.coefficients(target).reshape(len(self.weights), -1) ** 2, 1)
+        if not powers.any():
+            raise InputError("target is 0 everywhere: it has no power to share among the modes.")
+        return np.cumsum(powers) / np.sum(powers)
+
+
+class Transfer(NamedTuple):
+    """Made by `transfer_matrix`."""
+
+    matrix: Float[np.ndarray, "modes modes"]
+    jacobian: Float[np.ndarray, "modes modes"]
+
+    @property
+    def learnability(self) -> Float[np.ndarray, " modes"]:
+        """Of each mode, from 0 to 1."""
+        return self.matrix.diagonal()
 
 
 def mercer(kernel: Any, weights: Any = None) -> Mercer:
@@ -47,7 +66,8 @@ def mercer(kernel: Any, weights: Any = None) -> Mercer:
     Returns:
         `eigenvalues`, `(modes,)`, descending, 0 where they are zero up to rounding; `eigenfunctions`,
         `(points, modes)`, orthonormal: `psi.T @ (weights[:, None] * psi)` is the identity; `weights`;
-        `coefficients(target)`: what `learning_curve` asks for.
+        `coefficients(target)`: what `learning_curve` asks for; `cumulative_power(target)`: the share of its power on
+        the first 1, 2, ... modes.
 
     >>> import numpy as np
     >>> from everwide.theory import eigenlearning
@@ -100,44 +120,13 @@ def rkhs_norm(eigenvalues: Any, coefficients: Any) -> float:
     return float(np.linalg.norm(a[some] / np.sqrt(lam[some])))
 
 
-def cumulative_power(eigenvectors: Any, target: Any) -> Float[np.ndarray, " modes"]:
-    """The share of a target's power on the first 1, 2, ... modes: how well a kernel is aligned with a task.
-
-    Args:
-        eigenvectors: `(points, modes)`, in columns, strongest first, orthogonal, of any length: those of `mercer` with
-            equal weights, or `numpy.linalg.eigh(kernel)[1][:, ::-1]`.
-        target: `(points,)` or `(points, outputs)`; outputs add up.
-
-    Returns:
-        `(modes,)`. The last share is 1 if the modes are complete, and less if some were left out.
-
-    >>> import numpy as np
-    >>> from everwide.theory import eigenlearning
-    >>> eigenlearning.cumulative_power(np.eye(3), [2.0, 1.0, 1.0])
-    array([0.66666667, 0.83333333, 1.        ])
-
-    Canatar, Bordelon and Pehlevan, "Spectral bias and task-model alignment" (2021).
-    """
-    vectors, values = finite_array(eigenvectors, "eigenvectors"), finite_array(target, "target")
-    if vectors.ndim != 2 or not vectors.size:
-        raise InputError(f"eigenvectors has shape {vectors.shape}, expected (points, modes): a mode in each column.")
-    if not values.ndim or len(values) != len(vectors):
-        raise InputError(f"target has shape {values.shape}, expected ({len(vectors)},): a value for each row.")
-    values = values.reshape(len(values), -1)
-    total, lengths = np.sum(values**2), np.sum(vectors**2, 0)
-    if not total > 0:
-        raise InputError("target is 0 everywhere: it has no power to share among the modes.")
-    if (lengths == 0).any():
-        raise InputError(f"eigenvectors[:, {int(np.argmin(lengths))}] is 0: it is no mode. Leave it out.")
-    return np.cumsum(np.sum((vectors.T @ values) ** 2, 1) / lengths) / total
-
-
-def transfer_matrix(eigenvalues: Any, eigenfunctions: Any, ridge: float = 0.0) -> Float[np.ndarray, "modes modes"]:
+def transfer_matrix(eigenvalues: Any, eigenfunctions: Any, ridge: float = 0.0) -> Transfer:
     """The matrix `T` that maps coefficients of a target to those of what is learned from its values on n examples.
 
-    The diagonal holds the learnability of each mode, from 0 to 1, which never falls when examples are added. Without a
-    ridge `T` is a projection, but an oblique one: the learnability `v' T v / v' v` of a mixture of modes can fall, and
-    can leave the interval from 0 to 1.
+    The learnability of a mode never falls when examples are added. A stronger mode is learned better (the diagonal of
+    the Jacobian is at least 0) at the cost of every other (the rest is at most 0; without a ridge, rows sum to 0).
+    Without a ridge `T` is a projection, but an oblique one: the learnability `v' T v / v' v` of a mixture of modes can
+    fall, and can leave the interval from 0 to 1.
 
     Args:
         eigenvalues: `(modes,)`.
@@ -145,127 +134,81 @@ def transfer_matrix(eigenvalues: Any, eigenfunctions: Any, ridge: float = 0.0) -
         ridge: added to the kernel's diagonal.
 
     Returns:
-        `(modes, modes)`.
+        `matrix`: `T`, `(modes, modes)`; `learnability`: its diagonal, from 0 to 1; `jacobian`: `[i, j]` the derivative
+        of the learnability of mode `j` in the eigenvalue of mode `i`.
 
     >>> import numpy as np
     >>> from everwide.theory import eigenlearning
     >>> circle = np.array([0.0, 1.0, 2.5])
     >>> phi = np.stack([np.ones(3), 2**0.5 * np.cos(circle), 2**0.5 * np.sin(circle)], 1)
-    >>> float(np.round(eigenlearning.transfer_matrix([1.0, 0.5, 0.5], phi[:2]).trace(), 10))
+    >>> float(np.round(eigenlearning.transfer_matrix([1.0, 0.5, 0.5], phi[:2]).learnability.sum(), 10))
     2.0
-
-    Simon et al., "The eigenlearning framework" (2021).
-    """
-    lam, phi, solved = _solved(eigenvalues, eigenfunctions, ridge, "transfer_matrix")
-    return lam[:, None] * (phi.T @ solved)
-
-
-def learnability_jacobian(
-    eigenvalues: Any, eigenfunctions: Any, ridge: float = 0.0
-) -> Float[np.ndarray, "modes modes"]:
-    """`J[i, j]`: the derivative of the learnability of mode `j` in the eigenvalue of mode `i`.
-
-    A stronger mode is learned better (the diagonal is at least 0) at the cost of every other (the rest is at most 0);
-    without a ridge, rows sum to 0.
-
-    Args:
-        eigenvalues: `(modes,)`.
-        eigenfunctions: `(n, modes)`, at the training examples, orthonormal over the domain.
-        ridge: added to the kernel's diagonal.
-
-    Returns:
-        `(modes, modes)`.
-
-    >>> import numpy as np
-    >>> from everwide.theory import eigenlearning
-    >>> eigenlearning.learnability_jacobian([1.0, 1.0], np.array([[1.0, 1.0]]))
+    >>> eigenlearning.transfer_matrix([1.0, 1.0], np.array([[1.0, 1.0]])).jacobian
     array([[ 0.25, -0.25],
            [-0.25,  0.25]])
 
-    Simon et al. (2021).
+    Simon et al., "The eigenlearning framework" (2021).
     """
-    lam, phi, solved = _solved(eigenvalues, eigenfunctions, ridge, "learnability_jacobian")
-    overlap = phi.T @ solved
-    return np.diag(overlap.diagonal()) - lam[None, :] * overlap * overlap.T
+    lam, phi = checked_eigenvalues(eigenvalues), finite_array(eigenfunctions, "eigenfunctions")
+    if phi.ndim != 2 or phi.shape[1] != len(lam):
+        raise InputError(f"eigenfunctions has shape {phi.shape}, expected (n, {len(lam)}): a mode in each column.")
+    not_negative(ridge, "transfer_matrix: ridge")
+    try:
+        solved = Factor.of((phi * lam) @ phi.T, ridge).solve(phi) if len(phi) else phi
+    except KernelError:
+        raise KernelError(
+            f"transfer_matrix: the kernel of the {len(phi)} examples is singular: {np.sum(lam > 0)} modes have an "
+            "eigenvalue above 0, and examples may repeat. Use more modes, different examples, or a ridge."
+        ) from None
+    overlap = phi.T @ np.asarray(solved)
+    return Transfer(lam[:, None] * overlap, np.diag(overlap.diagonal()) - lam[None, :] * overlap * overlap.T)
 
 
-def learnability(kernel: Any, rows: Any, target: Any, ridge: float = 0.0) -> float:
+def learnability(kernel: Any, rows: Any, target: Any = None, ridge: float = 0.0) -> float:
     """`<f, f_hat> / <f, f>`: the part of a target that is learned from its values at some rows of the domain.
 
     0 without examples, 1 with all of them (no ridge, a positive definite kernel). In between it may leave that
-    interval, and fall with more examples, unless the target is an eigenfunction.
+    interval, and fall with more examples, unless the target is an eigenfunction. The sum over any complete orthonormal
+    set of targets is the rank of the kernel of the training examples, or `n - ridge tr((K + ridge)^-1)`: no kernel is
+    better on average.
 
     Args:
         kernel: `(m, m)`, of all points of the domain.
         rows: indices of the training examples.
-        target: `(m,)` or `(m, outputs)`, its values at all points.
+        target: `(m,)` or `(m, outputs)`, its values at all points; `None`: that sum.
         ridge: added to the kernel's diagonal.
 
     Returns:
-        The part.
+        The part, or the sum.
 
     >>> import numpy as np
     >>> from everwide.theory import eigenlearning
     >>> eigenlearning.learnability(np.eye(4), [0, 1], [1.0, 1.0, 1.0, 1.0])
     0.5
-
-    Simon et al. (2021).
-    """
-    matrix, values = checked_kernel(kernel), finite_array(target, "target")
-    if not values.ndim or len(values) != len(matrix):
-        raise InputError(f"target has shape {values.shape}, expected ({len(matrix)},): a value for each point.")
-    chosen = _indices(rows, len(matrix))
-    values = values.reshape(len(values), -1)
-    if not np.any(values):
-        raise InputError("target is 0 everywhere: there is nothing to learn.")
-    if not len(chosen):
-        return 0.0
-    weights = Spectrum.of(matrix[np.ix_(chosen, chosen)]).apply(ridge_filter(ridge), values[chosen])
-    return float(np.sum(values * (matrix[:, chosen] @ weights)) / np.sum(values**2))
-
-
-def total_learnability(kernel: Any, ridge: float = 0.0) -> float:
-    """The sum of the learnabilities of any complete orthonormal set of functions: no kernel is better on average.
-
-    Without a ridge the sum is the rank of the kernel: `n`, if examples differ. With a ridge it is
-    `n - ridge tr((K + ridge)^-1)`.
-
-    Args:
-        kernel: `(n, n)`, of the training examples.
-        ridge: added to its diagonal.
-
-    Returns:
-        The sum.
-
-    >>> import numpy as np
-    >>> from everwide.theory import eigenlearning
-    >>> eigenlearning.total_learnability(np.eye(5)), eigenlearning.total_learnability(np.eye(5), ridge=1.0)
+    >>> eigenlearning.learnability(np.eye(5), range(5)), eigenlearning.learnability(np.eye(5), range(5), ridge=1.0)
     (5.0, 2.5)
 
     Simon et al. (2021).
     """
-    spectrum = Spectrum.of(kernel)
-    return float(np.sum(np.maximum(spectrum.values, 0) * spectrum.response(ridge_filter(ridge))))
+    matrix = checked_kernel(kernel)
+    chosen = _indices(rows, len(matrix))
+    values = None if target is None else _values(target, len(matrix)).reshape(len(matrix), -1)
+    if values is not None and not np.any(values):
+        raise InputError("target is 0 everywhere: there is nothing to learn.")
+    if not len(chosen):
+        return 0.0
+    spectrum = Spectrum.of(matrix[np.ix_(chosen, chosen)])
+    if values is None:
+        return float(np.sum(np.maximum(spectrum.values, 0) * spectrum.response(ridge_filter(ridge))))
+    weights = spectrum.apply(ridge_filter(ridge), values[chosen])
+    return float(np.sum(values * (matrix[:, chosen] @ weights)) / np.sum(values**2))
 
 
-def _solved(
-    eigenvalues: Any, eigenfunctions: Any, ridge: float, name: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Eigenvalues, eigenfunctions at the examples, and `(K + ridge)^-1` times the latter."""
-    lam, phi = checked_eigenvalues(eigenvalues), finite_array(eigenfunctions, "eigenfunctions")
-    if phi.ndim != 2 or phi.shape[1] != len(lam):
-        raise InputError(f"eigenfunctions has shape {phi.shape}, expected (n, {len(lam)}): a mode in each column.")
-    not_negative(ridge, f"{name}: ridge")
-    if not len(phi):
-        return lam, phi, phi
-    try:
-        factor = Factor.of((phi * lam) @ phi.T, ridge)
-    except KernelError:
-        raise KernelError(
-            f"{name}: the kernel of the {len(phi)} examples is singular: {np.sum(lam > 0)} modes have an eigenvalue "
-            "above 0, and examples may repeat. Use more modes, different examples, or a ridge."
-        ) from None
-    return lam, phi, np.asarray(factor.solve(phi))
+def _values(target: Any, points: int) -> np.ndarray:
+    values = finite_array(target, "target")
+    if not values.ndim or len(values) != points:
+        raise InputError(f"target has shape {values.shape}, expected ({points},): a value at each point.")
+    return values
 
 
 def _indices(rows: Any, size: int) -> np.ndarray:

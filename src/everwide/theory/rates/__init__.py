@@ -3,5 +3,4 @@
 from ._stable import fit_times as fit_times
 from ._stable import stable_rates as stable_rates
 from ._tables import rate_table as rate_table
-from ._tables import rates_by_depth as rates_by_depth
 from ._tables import schedule_check as schedule_check

@@ -10,8 +10,8 @@ import scipy.optimize
 from jaxtyping import Float
 
 from ..._checks import InputError, positive, probability
-from ..._kernel_matrix import eigenvalue_noise
-from ..._kernel_of import kernel_matrix, learnable_kernel
+from ..._gram import kernel_matrix
+from ..._kernel_matrix import KernelError, checked_kernel, eigenvalue_noise
 from ..._losses import Loss, as_loss, real_targets
 from ...spectral import Spectrum, lanczos
 from ...training import Mse, max_learning_rate
@@ -102,7 +102,7 @@ def fit_times(kernel: Any, x: Any, y: Any) -> FitTimes:
     [0.8, 0.2]
     """
     given = kernel_matrix(kernel, x)
-    matrix, floor = learnable_kernel(given), eigenvalue_noise(given)
+    matrix, floor = _learnable(given), eigenvalue_noise(given)
     targets, _ = real_targets(y)
     if len(targets) != len(matrix):
         raise InputError(f"y has {len(targets)} rows and the kernel {len(matrix)}: they must agree.")
@@ -116,6 +116,15 @@ def fit_times(kernel: Any, x: Any, y: Any) -> FitTimes:
         if length >= len(matrix) or (before is not None and _still(before, now)):
             return times
         length, before = 2 * length, now
+
+
+def _learnable(given: np.ndarray) -> Float[np.ndarray, "n n"]:
+    """In float64, or a `KernelError`: indefinite beyond its rounding, or zero."""
+    matrix = checked_kernel(given)
+    if not matrix.any():
+        raise KernelError("The kernel is zero: nothing is learned at any rate.")
+    Spectrum.check(given)
+    return matrix
 
 
 def _joined(measures: list[tuple[np.ndarray, np.ndarray]], n: int, floor: float) -> FitTimes:
@@ -195,7 +204,7 @@ def stable_rates(
         if not 0 <= share < 1:
             raise InputError(f"stable_rates({label}={share!r}): expected a number from 0 to below 1.")
     given = kernel_matrix(kernel, x)
-    matrix, squared = learnable_kernel(given), isinstance(as_loss(loss), Mse)
+    matrix, squared = _learnable(given), isinstance(as_loss(loss), Mse)
     plain = max_learning_rate(given, loss)
     largest = 2 * len(matrix) / (as_loss(loss).curvature * plain)
     smallest = Spectrum.smallest(matrix)

@@ -2,17 +2,15 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from ..._checks import InputError, finite_array, positive, whole
-from ..._kernel_of import kernel_matrix
 from ...layers import AbstractLayer
 from ...signal import Parametrization
-from ...training import max_learning_rate
 
 _LOOKED_AT = (2**16, 2**28)  # steps at which a schedule is read: beyond its warm-up, within 32 bits
 _FEWEST = 16
@@ -26,14 +24,6 @@ class LayerRate(NamedTuple):
     parameter: str
     shape: tuple[int, ...]
     factor: float
-    rate: float
-
-
-class DepthRate(NamedTuple):
-    """At one depth."""
-
-    depth: int
-    lambda_max: float
     rate: float
 
 
@@ -64,7 +54,7 @@ def rate_table(
     """The learning rate of every weight and bias, at each width, so that training does not depend on the width.
 
     A network with `L` hidden layers has a kernel, and so a largest eigenvalue, that grows in proportion to `L + 1`:
-    `rates_by_depth` measures it. With `over_depth` the rates are divided by it, and one rate is right at every depth:
+    `stable_rates` measures it. With `over_depth` the rates are divided by it, and one rate is right at every depth:
     `rate / (n_in (L + 1))` for weights in the standard parametrization. Needs the extra `train`.
 
     Args:
@@ -98,33 +88,6 @@ def rate_table(
         layers = sum(name.endswith(".weight") and factor > 0 for name, factor in named) if over_depth else 1
         for (name, factor), leaf in zip(named, jax.tree.leaves(params), strict=True):
             rows.append(LayerRate(width, name, leaf.shape, factor / layers, factor / layers * base))
-    return tuple(rows)
-
-
-def rates_by_depth(build: Callable[[int], AbstractLayer], depths: Sequence[int], x: Any) -> tuple[DepthRate, ...]:
-    """The largest stable rate of gradient descent for networks of several depths.
-
-    Args:
-        build: the network of a depth.
-        depths: several.
-        x: the examples.
-
-    Returns:
-        For each of them `depth`, `lambda_max` of the kernel, and `rate`.
-
-    >>> import everwide as ew, numpy as np
-    >>> from everwide.theory import rates
-    >>> block = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu())
-    >>> build = lambda depth: ew.Serial(ew.Repeat(block, depth), ew.Dense(1))
-    >>> shallow, deep = rates.rates_by_depth(build, [1, 7], np.eye(3))
-    >>> round(shallow.rate / deep.rate)
-    5
-    """
-    rows = []
-    for depth in depths:
-        matrix = kernel_matrix(build(int(depth)), x)
-        rate = max_learning_rate(matrix)
-        rows.append(DepthRate(int(depth), 2 * len(matrix) / rate, rate))
     return tuple(rows)
 
 
