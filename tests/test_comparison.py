@@ -168,8 +168,6 @@ def test_tables_and_progress():
     assert [rows[5][name] for name in ("width", "seed", "step")] == [1, 1, 1]
     assert rows[5]["time"] == found.rates[0]
     assert rows[-1]["loss_finite"] == found.curves.loss_finite[-1, -1, -1]
-    frame = pytest.importorskip("pandas").DataFrame(rows)
-    assert found.to_pandas().equals(frame)
 
 
 def test_slopes_are_least_squares_with_their_standard_error(ntk):

@@ -320,7 +320,7 @@ BAD = {
     "images": (lambda: log_evidence(np.ones((2, 3, 4)), [1, 1], [3]), "Flatten"),
     "two outputs": (lambda: log_evidence(X, np.ones((3, 2)), [3]), r"y has shape \(3, 2\)"),
     "too few targets": (lambda: deep_linear.posterior(X, Y[:2], [3]), r"y has shape \(2,\)"),
-    "missing targets": (lambda: deep_linear.posterior(X, [1, np.nan, 2], [3]), "not finite"),
+    "missing targets": (lambda: deep_linear.posterior(X, [1, np.nan, 2], [3]), "y holds nan"),
     "huge targets": (lambda: deep_linear.posterior(X, 1e200 * Y, [3]), "Rescale"),
     "lost scales": (
         lambda: deep_linear.posterior(X, 1e50 * Y, [3]).scale_mean,

@@ -61,8 +61,8 @@ def compare(
         `widths`, `steps` (those at which one looked), `rates` (by width); `curves`, arrays `(widths, seeds, steps)`:
         `loss_finite`, `loss_infinite`, `loss_linearized` (what is trained, on `x`), `gap_infinite`,
         `gap_linearized` (root mean squares on `x_test`), `kernel_change`, `movement`, `relative_movement`; `finite`,
-        `infinite`: last outputs on `x_test`; `diverged`: widths. Methods `table`, `to_pandas`, `largest`, `slopes`,
-        `interpolates(tolerance)` (widths whose networks have fitted all rows), `plot`, `plot_gaps`.
+        `infinite`: last outputs on `x_test`; `diverged`: widths. Methods `table` (rows, for `pandas.DataFrame`),
+        `largest`, `slopes`, `interpolates(tolerance)` (widths whose networks fit all rows), `plot`, `plot_gaps`.
 
     >>> import everwide as ew, numpy as np
     >>> x = np.random.default_rng(0).normal(size=(4, 3))
@@ -90,9 +90,9 @@ def compare(
         rates.append(limit.rate)
         if progress is not None:
             progress(Progress(done, len(sizes), time.perf_counter() - begin))
-    curves = Curves(*(np.stack(values) for values in zip(*(one.curves for one in measured), strict=True)))
-    finite, infinite = (np.stack(o) for o in ([m.finite for m in measured], [m.infinite for m in measured]))
-    result = Comparison(sizes, problem.steps, tuple(rates), curves, finite, infinite)
+    by_width, finite, infinite = zip(*measured, strict=True)
+    curves = Curves(*(np.stack(values) for values in zip(*by_width, strict=True)))
+    result = Comparison(sizes, problem.steps, tuple(rates), curves, np.stack(finite), np.stack(infinite))
     _warn_of_divergence(result)
     return result
 

@@ -60,14 +60,6 @@ class Comparison:
             rows.append(known | {name: float(values[at]) for name, values in self.curves._asdict().items()})
         return rows
 
-    def to_pandas(self) -> Any:
-        """The table as a pandas data frame; needs pandas."""
-        try:
-            import pandas as pd
-        except ImportError as fault:
-            raise ImportError("Comparison.to_pandas needs pandas: pip install pandas. Or use table().") from fault
-        return pd.DataFrame(self.table())
-
     def largest(self) -> Curves:
         """The largest value over all steps, `(widths, seeds)`: what the theorems speak of."""
         return Curves(*(values.max(-1) for values in self.curves))

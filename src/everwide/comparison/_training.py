@@ -105,14 +105,6 @@ class Limit(NamedTuple):
     test_kernel: np.ndarray
 
 
-class Measured(NamedTuple):
-    """Curves `(seeds, steps)`, and test outputs after the last step, `(seeds, m, outputs)`."""
-
-    curves: Curves
-    finite: np.ndarray
-    infinite: np.ndarray
-
-
 def limit_of(problem: Problem, width: int, rate: float | None) -> Limit:
     """The analytic kernels, in float64; in the standard parametrization they depend on the width."""
     law, x = problem.parametrization, _on_host(problem.x)
@@ -132,13 +124,12 @@ def _on_host(rows: Rows) -> Inputs:
     return Inputs(rows.x.astype(np.float64), rows.mask, graph)
 
 
-def measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
-    """Set trained networks of one width beside their limit and their linearizations."""
-    with np.errstate(over="ignore", invalid="ignore"):  # networks may diverge, and the result says so
-        return _measure(problem, limit, trained)
+@np.errstate(over="ignore", invalid="ignore")  # networks may diverge, and the result says so
+def measure(problem: Problem, limit: Limit, trained: Trained) -> tuple[Curves, np.ndarray, np.ndarray]:
+    """Set trained networks of one width beside their limit and their linearizations.
 
-
-def _measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
+    Curves `(seeds, steps)`, and test outputs after the last step, `(seeds, m, outputs)`, finite and infinite.
+    """
     y, (train, test) = problem.y, (np.asarray(values, np.float64) for values in (trained.train, trained.test))
     residual = y - train[:, 0]  # (seeds, n, outputs)
     steps = gradient_descent(limit.rate, problem.steps)
@@ -164,7 +155,7 @@ def _measure(problem: Problem, limit: Limit, trained: Trained) -> Measured:
         movement=np.asarray(trained.movement, np.float64),
         relative_movement=np.asarray(trained.relative_movement, np.float64),
     )
-    return Measured(curves, test[:, -1], infinite[:, -1])
+    return curves, test[:, -1], infinite[:, -1]
 
 
 def _loss(residual: np.ndarray) -> np.ndarray:

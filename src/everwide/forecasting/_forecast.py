@@ -12,7 +12,7 @@ from jaxtyping import Float
 from .._axes import axes
 from .._checks import InputError, not_negative, probability, whole
 from .._gram import kernel_matrix
-from ._pilot import Measured, check_pilot, measure, targets_of
+from ._pilot import Measured, measure, targets_of
 from ._shapes import Beliefs, beliefs_of
 
 _FEWEST = 64
@@ -156,7 +156,11 @@ def forecast(
     probability(level, "forecast: level")
     whole(seed, "forecast: seed", least=0)
     targets = targets_of(y, task)
-    check_pilot(len(targets.values), _FEWEST)
+    if len(targets.values) < _FEWEST:
+        raise InputError(
+            f"The pilot has {len(targets.values)} labelled rows; a forecast needs at least {_FEWEST}, to see how the "
+            "error falls from a sixteenth of them to all. Label more rows."
+        )
     measured = measure(kernel_matrix(kernel, x, which), targets, ridge, seed)
     asked = _rows_asked_for(n, measured.rows)
     return _made(asked, measured, beliefs_of(measured, seed), level, targets.task)

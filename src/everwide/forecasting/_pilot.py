@@ -149,7 +149,8 @@ class Measured:
 def measure(given: np.ndarray, y: Targets, ridge: float | None, seed: int) -> Measured:
     """Learn the pilot in random orders; the ridge, if not given, has the smallest leave-one-out error."""
     kernel = checked_kernel(given)
-    _check_useful(kernel)
+    if np.ptp(kernel) <= 1e-12 * np.abs(kernel).max():
+        raise InputError("The kernel is the same for all pairs of rows: they cannot be told apart. Is x constant?")
     rows = len(kernel)
     if len(y.values) != rows:
         raise InputError(f"y has {len(y.values)} rows and x {rows}: they must agree.")
@@ -201,18 +202,3 @@ def _one_order(
         wrong[at] = np.mean(y.wrong(predicted[size:], order[size:]))
         before = size
     return errors, wrong
-
-
-def check_pilot(rows: int, fewest: int) -> None:
-    """Raise on a pilot from which nothing can be said."""
-    if rows < fewest:
-        raise InputError(
-            f"The pilot has {rows} labelled rows; a forecast needs at least {fewest}, to see how the error falls "
-            "from a sixteenth of them to all. Label more rows."
-        )
-
-
-def _check_useful(kernel: np.ndarray) -> None:
-    """Raise on a kernel that is the same for all pairs of rows."""
-    if np.ptp(kernel) <= 1e-12 * np.abs(kernel).max():
-        raise InputError("The kernel is the same for all pairs of rows: they cannot be told apart. Is x constant?")

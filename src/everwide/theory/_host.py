@@ -157,7 +157,12 @@ def _refined(fn: HostFunction, low: np.ndarray, high: np.ndarray) -> Shell:
         done.append((low[ready], high[ready], values[ready], coefficients[ready]))
         pieces += int(ready.sum())
         if pieces + 2 * int((~ready).sum()) > _MOST_PIECES:
-            raise _too_rough(fn.name, float(low[~ready][0]), float(high[~ready][0]))
+            left, right = float(low[~ready][0]), float(high[~ready][0])
+            raise TooRoughError(
+                f"{fn.name} cannot be integrated to the accuracy that is needed: near {(left + right) / 2:.4g} it "
+                f"changes on scales below {right - left:.1g}. It oscillates fast, or it is noisy because a part of it "
+                "is computed in float32."
+            )
         middle = (low[~ready] + high[~ready]) / 2
         low, high = np.concatenate([low[~ready], middle]), np.concatenate([middle, high[~ready]])
     low, high, values, coefficients = (np.concatenate(column) for column in zip(*done, strict=True))
@@ -196,13 +201,6 @@ def _first_jump(low: np.ndarray, high: np.ndarray, values: np.ndarray, coefficie
 
 def _places(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return (low + high)[:, None] / 2 + (high - low)[:, None] / 2 * table().nodes
-
-
-def _too_rough(name: str, low: float, high: float) -> TooRoughError:
-    return TooRoughError(
-        f"{name} cannot be integrated to the accuracy that is needed: near {(low + high) / 2:.4g} it changes on scales "
-        f"below {high - low:.1g}. It oscillates fast, or it is noisy because a part of it is computed in float32."
-    )
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 import enum
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -107,34 +107,27 @@ def phase_diagram(
     grid = [(float(w), float(b)) for b in biases.ravel() for w in weights.ravel()]
     rows = [_settled(variances, w, b) for w, b in grid]
     shape = (*biases.shape, *weights.shape)
-    columns = zip(*(row.numbers for row in rows), strict=True)
-    numbers = [np.array(column, np.float64).reshape(shape) for column in columns]
-    phases = np.array([row.phase.value for row in rows]).reshape(shape)
+    numbers = [np.array(column, np.float64).reshape(shape) for column in zip(*(row[:-1] for row in rows), strict=True)]
+    phases = np.array([row[-1].value for row in rows]).reshape(shape)
     line = _critical_line(moments, variances.largest)
     return PhaseDiagram(moments.name, weights, biases, *numbers, phases, line)
 
 
-class _Settled(NamedTuple):
+def _settled(variances: VarianceMap, weight: float, bias: float) -> tuple[Any, ...]:
     """The numbers of `PhaseDiagram`, from `K_star` to `xi_perp`, and the phase."""
-
-    numbers: tuple[float, float, float, float, float, float]
-    phase: Phase
-
-
-def _settled(variances: VarianceMap, weight: float, bias: float) -> _Settled:
     moments = variances.moments
     fixed = variances.fixed_point(weight, bias)
     at = moments.at_one(min(fixed, variances.largest)) if fixed > SMALLEST else None
     par, perp = at_zero(moments) if at is None else (at.growth, at.slope)
     par, perp = weight * par, weight * perp
     if fixed == math.inf:
-        return _Settled((fixed, par, perp, 1.0, math.inf, math.inf), Phase.UNBOUNDED)
+        return fixed, par, perp, 1.0, math.inf, math.inf, Phase.UNBOUNDED
     if abs(perp - 1) <= _CRITICAL:
-        return _Settled((fixed, par, perp, 1.0, _length(par), math.inf), Phase.CRITICAL)
+        return fixed, par, perp, 1.0, _length(par), math.inf, Phase.CRITICAL
     if perp < 1:
-        return _Settled((fixed, par, perp, 1.0, _length(par), _length(perp)), Phase.ORDERED)
+        return fixed, par, perp, 1.0, _length(par), _length(perp), Phase.ORDERED
     correlation, slope = settled_correlation(moments, fixed, weight, bias)
-    return _Settled((fixed, par, perp, correlation, _length(par), _length(slope)), Phase.CHAOTIC)
+    return fixed, par, perp, correlation, _length(par), _length(slope), Phase.CHAOTIC
 
 
 def _length(susceptibility: float) -> float:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._checks import InputError, whole
+from ..._checks import InputError, not_negative, whole
 from ..._compile import trusted_filter_jit
 from ...kernel import Covariance, Kernel, on_diagonal
 from ...layers import AbstractLayer, Parts, step
@@ -125,8 +125,7 @@ def _check(net: Any, depth: Any, variance: float, correlation: float) -> None:
         )
     if depth is not None:
         whole(depth, "depth", 0)
-    if not 0 <= variance < np.inf:
-        raise InputError(f"variance={variance}: expected a finite number that is at least 0.")
+    not_negative(variance, "variance")
     if not -1 <= correlation <= 1:
         raise InputError(f"correlation={correlation}: expected a number from -1 to 1.")
 

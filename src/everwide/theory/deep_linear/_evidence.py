@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from ..._checks import InputError, positive
+from ..._checks import InputError, finite_array, positive
 from ..._checks import hidden_widths as all_hidden
 from ..._engine import as_rows
 from ._law import ScaleLaw, root
@@ -90,14 +90,12 @@ def interpolate(x: Any, y: Any) -> Interpolation:
 
 def _targets(y: Any, count: int) -> np.ndarray:
     """One finite number for each row."""
-    targets = np.asarray(y, np.float64)
+    targets = finite_array(y, "y")
     if targets.shape not in ((count,), (count, 1)):
         raise InputError(
             f"y has shape {targets.shape}, expected ({count},): one number for each row of x. Networks with several "
             "outputs are not covered by these formulas."
         )
-    if not np.isfinite(targets).all():
-        raise InputError("y holds numbers that are not finite. Drop these examples.")
     return targets.reshape(count)
 
 

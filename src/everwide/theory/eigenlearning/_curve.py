@@ -141,7 +141,6 @@ def _imbalance(problem: Problem, kappa: Float[Array, ""]) -> tuple[Float[Array, 
     return jnp.log(more) - jnp.log(less), slope_more / more + slope_less / less
 
 
-CONVENTIONS = ("simon", "canatar")
 _FEWEST_MODES, _FEWEST_SETTINGS = 64, 8
 
 
@@ -201,13 +200,13 @@ def learning_curve(
 
     Simon et al., "The eigenlearning framework" (2021); Canatar, Bordelon and Pehlevan (2021).
     """
-    if convention not in CONVENTIONS:
+    if convention not in ("simon", "canatar"):
         raise InputError(f"learning_curve(convention={convention!r}): expected 'simon' or 'canatar'.")
-    given = checked_problem(eigenvalues, coefficients, n, ridge, noise, multiplicities)
-    if given.traced:
-        dtype = jax.dtypes.canonicalize_dtype(np.float64)
-        return _nested(tuple(jnp.asarray(value).astype(dtype) for value in given.numbers), convention)
-    return _on_host(given.numbers, convention)
+    numbers = checked_problem(eigenvalues, coefficients, n, ridge, noise, multiplicities)
+    if all(isinstance(value, np.ndarray) for value in numbers):
+        return _on_host(numbers, convention)
+    dtype = jax.dtypes.canonicalize_dtype(np.float64)
+    return _nested(tuple(jnp.asarray(value).astype(dtype) for value in numbers), convention)
 
 
 def _on_host(numbers: tuple[np.ndarray, ...], convention: str) -> LearningCurve:
@@ -231,17 +230,11 @@ def _padded(values: np.ndarray, fewest: int, filling: float) -> np.ndarray:
     return np.pad(values, (0, size - len(values)), constant_values=filling)
 
 
-class _Setting(NamedTuple):
-    n: Float[Array, ""]
-    ridge: Float[Array, ""]
-    noise: Float[Array, ""]
-
-
 def _batched(numbers: tuple[Array, ...], convention: str) -> LearningCurve:
     """Over all settings."""
     eigenvalues, coefficients, n, ridge, noise, multiplicities = numbers
     shape = jnp.broadcast_shapes(n.shape, ridge.shape, noise.shape)
-    flat = _Setting(*(jnp.broadcast_to(value, shape).reshape(-1) for value in (n, ridge, noise)))
+    flat = tuple(jnp.broadcast_to(value, shape).reshape(-1) for value in (n, ridge, noise))
     curves = jax.vmap(lambda one: _one_setting(eigenvalues, coefficients, multiplicities, one, convention))(flat)
     return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), curves)
 
@@ -251,7 +244,7 @@ _nested = jax.jit(_batched, static_argnums=1)  # may be inside another `jit`; ou
 
 
 def _one_setting(
-    eigenvalues: Array, coefficients: Array, multiplicities: Array, setting: _Setting, convention: str
+    eigenvalues: Array, coefficients: Array, multiplicities: Array, setting: tuple[Array, ...], convention: str
 ) -> LearningCurve:
     """Errors are written with `slack = ridge / kappa = n - sum(learned)`, and so without cancellation."""
     n, ridge, noise = setting

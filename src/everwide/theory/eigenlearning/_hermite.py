@@ -132,20 +132,14 @@ def _first_pair(directions: np.ndarray, sign: float) -> tuple[int, int] | None:
 _NAMES = ("eigenvalues", "coefficients", "n", "ridge", "noise", "multiplicities")
 
 
-class Given(NamedTuple):
-    """Eigenvalues, coefficients, n, ridge, noise and multiplicities; `traced` if any of them is known only later."""
-
-    numbers: tuple[Any, ...]
-    traced: bool
-
-
-def checked_problem(eigenvalues: Any, coefficients: Any, n: Any, ridge: Any, noise: Any, multiplicities: Any) -> Given:
+def checked_problem(
+    eigenvalues: Any, coefficients: Any, n: Any, ridge: Any, noise: Any, multiplicities: Any
+) -> tuple[Any, ...]:
     """Refuse what is no spectrum, no target or no setting; values that are traced are checked when they are known."""
     many = np.ones(np.shape(eigenvalues)) if multiplicities is None else multiplicities
     values = [*map(_known, _NAMES, (eigenvalues, coefficients, n, ridge, noise, many))]
     _check_shapes(values)
-    checked = [_at_least_zero(name, value) for name, value in zip(_NAMES, values, strict=True)]
-    return Given(tuple(checked), any(not isinstance(value, np.ndarray) for value in checked))
+    return tuple(_at_least_zero(name, value) for name, value in zip(_NAMES, values, strict=True))
 
 
 def checked_eigenvalues(eigenvalues: Any, name: str = "eigenvalues") -> np.ndarray:
@@ -190,19 +184,16 @@ def _check_shapes(values: list[Any]) -> None:
 
 
 def _at_least_zero(name: str, value: Any) -> Any:
+    any_sign = name == "coefficients"
+    wrong = ~((any_sign | (value >= 0)) & (abs(value) < np.inf))  # no comparison with NaN is true
     if not isinstance(value, np.ndarray):
-        if name == "coefficients":
-            return eqx.error_if(value, ~jnp.all(jnp.isfinite(value)), f"{name} holds a number that is not finite.")
-        right = (value >= 0) & (value < jnp.inf)  # no comparison with NaN is true
-        return eqx.error_if(
-            value, ~jnp.all(right), f"{name} holds a number below 0, or one that is not finite.{_way_out(name)}"
-        )
-    wrong = ~np.isfinite(value) if name == "coefficients" else ~((value >= 0) & (value < np.inf))
+        below = "" if any_sign else "below 0, or one "
+        return eqx.error_if(value, jnp.any(wrong), f"{name} holds a number {below}that is not finite.{_way_out(name)}")
     if not wrong.any():
         return value
     place = tuple(int(i) for i in np.argwhere(wrong)[0])
     where = f"{name}[{', '.join(map(str, place))}]" if place else name
-    bound = "" if name == "coefficients" else ", at least 0"
+    bound = "" if any_sign else ", at least 0"
     way_out = _way_out(name) if value[place] < 0 else ""
     raise InputError(f"{where} is {value[place]:.6g}, expected a finite number{bound}.{way_out}")
 

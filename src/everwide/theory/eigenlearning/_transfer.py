@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..._checks import InputError, finite_array, not_negative
+from ..._checks import InputError, finite_array, not_negative, row_weights
 from ..._kernel_matrix import checked_kernel
 from ...spectral import Factor, KernelError, Spectrum
 from ...spectral import ridge as ridge_filter
@@ -78,12 +78,7 @@ def mercer(kernel: Any, weights: Any = None) -> Mercer:
     """
     shape = np.shape(kernel)
     points = shape[0] if shape else 0
-    share = np.full(points, 1 / max(points, 1)) if weights is None else finite_array(weights, "weights")
-    if share.shape != (points,):
-        raise InputError(f"weights has shape {share.shape}, expected ({points},): one for each row of the kernel.")
-    if (share <= 0).any():
-        place = int(np.argmax(share <= 0))
-        raise InputError(f"weights[{place}] is {share[place]:.6g}, expected a number above 0. Leave such points out.")
+    share = np.full(points, 1 / max(points, 1)) if weights is None else row_weights(weights, points)
     if points and abs(share.sum() - 1) > _UNIT:
         raise InputError(f"weights sum to {share.sum():.6g}, expected 1. Pass weights / weights.sum().")
     root = np.sqrt(share)

@@ -11,16 +11,8 @@ from ..._kernel_matrix import checked_kernel, eigenvalue_noise
 from ...spectral import KernelError, Spectrum
 
 
-class Extremes(NamedTuple):
-    """Of a symmetric positive definite matrix of `n` rows."""
-
-    smallest: float
-    largest: float
-    n: int
-
-
-def definite_extremes(kernel: Any) -> Extremes:
-    """Both extremes; a `KernelError` where the smallest cannot be told from 0."""
+def definite_extremes(kernel: Any) -> tuple[float, float, int]:
+    """The smallest and the largest eigenvalue, and `n`; a `KernelError` where the smallest cannot be told from 0."""
     matrix = checked_kernel(kernel)
     largest, smallest = Spectrum.largest(matrix), Spectrum.smallest(matrix)
     if not smallest > eigenvalue_noise(kernel):
@@ -29,7 +21,7 @@ def definite_extremes(kernel: Any) -> Extremes:
             "rounding, and nothing can be proved from it. Drop duplicate rows, and rows that are multiples of others; "
             "compute the kernel in float64."
         )
-    return Extremes(smallest, largest, len(matrix))
+    return smallest, largest, len(matrix)
 
 
 class ConvergenceRate(NamedTuple):
@@ -109,10 +101,10 @@ def convergence_rate(kernel: Any, rate: float) -> ConvergenceRate:
     >>> law.gronwall_bound([0.0, 8.0, 80.0], kernel_change=0.1, residual=2.0).round(4)
     array([0.    , 0.0774, 0.0002])
     """
-    ends, step = definite_extremes(kernel), positive(rate, "rate")
-    per_row = step / ends.n
-    contraction = max(abs(1 - per_row * ends.smallest), abs(1 - per_row * ends.largest))
-    return ConvergenceRate(ends.smallest, ends.largest, contraction, 2 * per_row * ends.smallest)
+    smallest, largest, n = definite_extremes(kernel)
+    per_row = positive(rate, "rate") / n
+    contraction = max(abs(1 - per_row * smallest), abs(1 - per_row * largest))
+    return ConvergenceRate(smallest, largest, contraction, 2 * per_row * smallest)
 
 
 _NOT_ADVICE = (

@@ -230,31 +230,24 @@ def _of_nngp(
 ) -> tuple[float, bool]:
     kernel, variance, excess = bias + weight * positive(input_square, "input_square"), 0.0, 1.0
     for n in hidden:
-        layer = _layer(act, kernel)
-        if not layer.square > 0:
+        square, spread, slope = _layer(act, kernel)
+        if not square > 0:
             raise InputError(f"{act.name} is 0 for signals of variance {kernel:.3g}: there is no kernel to vary.")
-        excess *= 1 + layer.variance / layer.square**2 / n
-        variance = weight**2 * (layer.variance / n + layer.slope**2 * variance)
-        kernel = bias + weight * layer.square
+        excess *= 1 + spread / square**2 / n
+        variance = weight**2 * (spread / n + slope**2 * variance)
+        kernel = bias + weight * square
     if bias == 0 and _is_two_slope(act.function):
         return excess - 1, True
     return variance / kernel**2, False
 
 
-class _Layer(NamedTuple):
+def _layer(act: Response, kernel: float) -> tuple[float, float, float]:
     """For `z ~ N(0, k)`: the mean `g(k)` and the variance of `s(z)^2`, and the slope `g'(k)`."""
-
-    square: float
-    variance: float
-    slope: float
-
-
-def _layer(act: Response, kernel: float) -> _Layer:
     rule = act.rule(math.sqrt(kernel))
     squares, mass = rule.values**2, rule.mass
     mean = float(mass @ squares)
     slope = float(mass @ ((rule.places**2 - 1) * squares)) / (2 * kernel)  # no derivative: kinks are welcome
-    return _Layer(mean, float(mass @ (squares - mean) ** 2), slope)
+    return mean, float(mass @ (squares - mean) ** 2), slope
 
 
 def _is_two_slope(function: HostFunction) -> bool:

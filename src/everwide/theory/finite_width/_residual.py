@@ -1,6 +1,5 @@
 """Bounds on Jacobians and on the residual at the start."""
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -178,8 +177,8 @@ class QuadraticForm(NamedTuple):
         if q <= self.least:
             return 0.0
         if q < self.derivative(0.0, 1):  # below the mean, where the other tail is the smaller one
-            return math.log1p(-math.exp(min(self._log_tail(q, self._saddle_below(q)), 0.0)))
-        return min(self._log_tail(q, self._saddle_above(q)), 0.0)
+            return math.log1p(-math.exp(min(self._log_tail(q, self._saddle(q, -1)), 0.0)))
+        return min(self._log_tail(q, self._saddle(q, 1)), 0.0)
 
     def _log_tail(self, q: float, saddle: float) -> float:
         """The logarithm of the integral through a saddle point: of `P(Q > q)` right of 0, of `P(Q < q)` left of it."""
@@ -198,29 +197,18 @@ class QuadraticForm(NamedTuple):
                 return path.height + math.log(total)
         raise ArithmeticError(f"The tail probability at {q:.6g} has not converged. This should not happen: report it.")
 
-    def _slope(self, q: float, s: float) -> float:
-        """The derivative of `C(s) - q s - log |s|`."""
-        return self.derivative(s, 1) - q - 1 / s
-
-    def _saddle_above(self, q: float) -> float:
-        """Where `C(s) - q s - log s` is smallest between 0 and the first pole."""
+    def _saddle(self, q: float, side: int) -> float:
+        """Where `C(s) - q s - log |s|` is smallest: between 0 and the first pole, or left of 0."""
         pole = 1 / (2 * float(self.lam.max()))
-        slope = functools.partial(self._slope, q)
-        low, gap = pole / 2, pole / 2
-        while slope(low) > 0:
-            low /= 2
-        while slope(pole - gap) < 0:
-            gap /= 2
-        return float(scipy.optimize.brentq(slope, low, pole - gap, rtol=1e-10))  # pyright: ignore[reportArgumentType]
 
-    def _saddle_below(self, q: float) -> float:
-        """Where `C(s) - q s - log(-s)` is smallest left of 0."""
-        slope = functools.partial(self._slope, q)
-        low = high = -1 / (2 * float(self.lam.max()))
+        def slope(s: float) -> float:
+            return self.derivative(s, 1) - q - 1 / s
+
+        low = high = pole / 2 if side > 0 else -pole
         while slope(low) > 0:
-            low *= 2
+            low = low / 2 if side > 0 else 2 * low
         while slope(high) < 0:
-            high /= 2
+            high = (pole + high) / 2 if side > 0 else high / 2
         return float(scipy.optimize.brentq(slope, low, high, rtol=1e-10)) if low < high else low  # pyright: ignore[reportArgumentType]
 
 

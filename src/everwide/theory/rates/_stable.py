@@ -9,7 +9,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
-from ..._checks import InputError, positive, probability
+from ..._checks import InputError, positive, probability, share
 from ..._gram import kernel_matrix
 from ..._kernel_matrix import KernelError, checked_kernel, eigenvalue_noise
 from ..._losses import Loss, as_loss, real_targets
@@ -200,9 +200,6 @@ def stable_rates(
     >>> round(rates.stable_rates(np.eye(2), b1=0.9).hovers_at(0.01) * 38, 6)
     0.005
     """
-    for label, share in (("momentum", momentum), ("b1", b1)):
-        if not 0 <= share < 1:
-            raise InputError(f"stable_rates({label}={share!r}): expected a number from 0 to below 1.")
     given = kernel_matrix(kernel, x)
     matrix, squared = _learnable(given), isinstance(as_loss(loss), Mse)
     plain = max_learning_rate(given, loss)
@@ -213,10 +210,10 @@ def stable_rates(
     sharpness, condition = 2 / plain, largest / smallest if certain else float("inf")
     return StableRates(
         gradient_descent=plain,
-        momentum=plain * (1 + momentum),
+        momentum=plain * (1 + share(momentum, "momentum")),
         best=plain * largest / (smallest + largest) if squared else None,
         adam_star=None if y is None else 2 * _first_gradient(matrix, y, loss) / sharpness,
-        b1=float(b1),
+        b1=share(b1, "b1"),
         contraction=(largest - smallest) / (largest + smallest) if squared else None,
         lambda_max=largest,
         lambda_min=smallest,

@@ -233,12 +233,16 @@ def line_ends(x1: Any, x2: Any) -> np.ndarray:
 
 
 def _unbounded(ends: np.ndarray) -> Line:
-    """A line of one input with an end at infinity."""
+    """A line of one input with an end at infinity: infinite ends are directions, away from their neighbours."""
     low, high = ends.ravel().tolist()
     if not low < high:
         raise InputError(f"x1={low}, x2={high}: expected them in ascending order where one is infinite.")
     middle = 0.0 if low < 0 < high else low if math.isfinite(low) else high if math.isfinite(high) else 0.0
-    return _interval(np.array([low, middle, high] if low < middle < high else [low, high]))
+    times = np.array([low, middle, high] if low < middle < high else [low, high])
+    weight = np.isfinite(times).astype(float)
+    values = np.where(weight == 1, times, np.sign(times))
+    lengths = np.where(weight[:-1] * weight[1:] == 1, np.diff(values), np.inf)
+    return Line(times, lengths, weight, Track(values[:, None], EPS * np.abs(values[:, None])))
 
 
 def _shape_of(line: Line, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -259,14 +263,6 @@ def _shape_of(line: Line, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if not finite[-1]:
         slopes[-1] = last
     return values, slopes
-
-
-def _interval(times: np.ndarray) -> Line:
-    """Infinite ends are directions, away from their neighbours."""
-    weight = np.isfinite(times).astype(float)
-    values = np.where(weight == 1, times, np.sign(times))
-    lengths = np.where(weight[:-1] * weight[1:] == 1, np.diff(values), np.inf)
-    return Line(times, lengths, weight, Track(values[:, None], EPS * np.abs(values[:, None])))
 
 
 def _bends(line: Line) -> np.ndarray:

@@ -44,7 +44,9 @@ def max_regions(inputs: int, hidden_widths: Sequence[int], *, bound: str = "uppe
     Montufar, Pascanu, Cho and Bengio, "On the number of linear regions of deep neural networks" (2014).
 
     """
-    dimension, layers = _shape(inputs, hidden_widths)
+    dimension, layers = whole(inputs, "inputs"), checked_widths(hidden_widths)
+    if not layers:
+        raise InputError(f"hidden_widths={hidden_widths!r}: expected one or more hidden layers, as in [7].")
     if bound not in ("upper", "lower"):
         raise InputError(f"bound={bound!r}: expected 'upper' or 'lower'.")
     if bound == "lower":
@@ -74,7 +76,7 @@ def _one_layer_more(n: int, after: list[int]) -> list[int]:
     return [pieces(d) for d in range(top + 1)]
 
 
-def _reached(widths: list[int], dimension: int) -> int:
+def _reached(widths: tuple[int, ...], dimension: int) -> int:
     """Every layer but the last folds its input `floor(width / inputs)` times along each of the `inputs` axes."""
     if any(n < dimension for n in widths[:-1]):
         raise InputError(
@@ -83,13 +85,6 @@ def _reached(widths: list[int], dimension: int) -> int:
         )
     folds = math.prod((n // dimension) ** dimension for n in widths[:-1])
     return folds * sum(math.comb(widths[-1], j) for j in range(dimension + 1))
-
-
-def _shape(inputs: Any, widths: Any) -> tuple[int, list[int]]:
-    dimension, layers = whole(inputs, "inputs"), checked_widths(widths)
-    if not layers:
-        raise InputError(f"hidden_widths={widths!r}: expected one or more hidden layers, as in [7].")
-    return dimension, list(layers)
 
 
 def sawtooth(depth: int) -> tuple[AbstractLayer, Any]:
