@@ -93,19 +93,14 @@ def compare(
     by_width, finite, infinite = zip(*measured, strict=True)
     curves = Curves(*(np.stack(values) for values in zip(*by_width, strict=True)))
     result = Comparison(sizes, problem.steps, tuple(rates), curves, np.stack(finite), np.stack(infinite))
-    _warn_of_divergence(result)
+    if result.diverged:
+        warnings.warn(
+            f"Training has diverged at width {', '.join(map(str, result.diverged))}: the rate {rates[0]:.6g} is too "
+            "large there. Leave rate= out, or take less than everwide.training.max_learning_rate.",
+            DivergenceWarning,
+            stacklevel=2,
+        )
     return result
-
-
-def _warn_of_divergence(result: Comparison) -> None:
-    if not result.diverged:
-        return
-    warnings.warn(
-        f"Training has diverged at width {', '.join(map(str, result.diverged))}: the rate {result.rates[0]:.6g} is too "
-        "large there. Leave rate= out, or take less than everwide.training.max_learning_rate.",
-        DivergenceWarning,
-        stacklevel=3,
-    )
 
 
 def _widths(widths: Sequence[int]) -> tuple[int, ...]:

@@ -170,10 +170,9 @@ def _rows_asked_for(n: Any, rows: int) -> np.ndarray:
     if n is None:
         return np.unique(np.geomspace(max(8, rows / 8), _LARGEST_FACTOR * rows, 16).astype(int))
     asked = np.atleast_1d(np.asarray(n))
-    if asked.ndim > 1 or not asked.size or asked.dtype.kind not in "iuf" or not ((asked >= 1) & (asked <= _MOST)).all():
-        raise InputError(f"forecast(n={n!r}): expected one number of rows, or several, from 1 to {_MOST:g}.")
-    if (asked != np.floor(asked)).any():
-        raise InputError(f"forecast(n={n!r}): expected whole numbers of rows.")
+    numbers = asked.ndim == 1 and asked.size and asked.dtype.kind in "iuf"
+    if not numbers or not ((asked >= 1) & (asked <= _MOST) & (asked == np.floor(asked))).all():
+        raise InputError(f"forecast(n={n!r}): expected rows, one number or several: whole numbers from 1 to {_MOST:g}.")
     return asked.astype(np.int64)
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.optimize
 
 from ..activations import AbstractActivation, Elementwise, PiecewiseLinear
 from ..layers import Identity
@@ -84,6 +85,11 @@ def _check(function: HostFunction) -> None:
             f"{function.name}: expected a function of one number, but one element of its input changes other elements "
             "of its output (as in a softmax or a norm). Such functions have no limit as an activation."
         )
+
+
+def root_between(fn: Callable[[float], float], low: float, high: float) -> float:
+    """Where a continuous function that changes its sign is zero."""
+    return float(scipy.optimize.root_scalar(fn, bracket=(low, high), method="brentq", xtol=1e-15).root)
 
 
 NODES = 20
@@ -207,11 +213,7 @@ def _places(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 def table() -> Table:
     """What is known about Legendre polynomials before any function is."""
     x, w = np.polynomial.legendre.leggauss(NODES)
-    degrees = range(NODES)
     polynomials = np.polynomial.legendre.legvander(x, NODES - 1)
     forward = (np.arange(NODES) + 0.5)[:, None] * (polynomials * w[:, None]).T
-
-    def slope(n: int) -> np.ndarray:
-        return np.polynomial.legendre.legval(x, np.polynomial.legendre.legder(np.eye(NODES)[n]))
-
-    return Table(x, w, forward, np.stack([slope(n) for n in degrees], 1) @ forward)
+    slopes = np.polynomial.legendre.legval(x, np.polynomial.legendre.legder(np.eye(NODES))).T
+    return Table(x, w, forward, slopes @ forward)

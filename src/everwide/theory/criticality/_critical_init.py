@@ -3,15 +3,13 @@
 import enum
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
 
 from ...signal import ArchitectureError
-from .._host import Activation, TooRoughError, host_function
+from .._host import Activation, TooRoughError, host_function, root_between
 from .._response import Response, response
 from ._susceptibility import Origin, origin, own_scale, rescaled
 
@@ -201,12 +199,6 @@ def _agreement(moments: Response, low: float, high: float) -> float:
         return at.growth / at.slope - 1
 
     return math.exp(root_between(ahead, math.log(low), math.log(high)))
-
-
-def root_between(fn: Callable[[float], float], low: float, high: float) -> float:
-    """Where a continuous function that changes its sign is zero."""
-    root: Any = scipy.optimize.brentq(fn, low, high, xtol=1e-15)
-    return float(root)
 
 
 def _tuned(moments: Response, variance: float, unit: float) -> Numbers:

@@ -1,6 +1,5 @@
 """Ordered or chaotic: what depth does to the difference of two inputs, for all variances of weights and biases."""
 
-import enum
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -17,15 +16,6 @@ from ._susceptibility import SMALLEST, Values, at_least_zero, at_zero, continuou
 
 _CRITICAL = 1e-8
 _ON_LINE = 240
-
-
-class Phase(enum.StrEnum):
-    """What depth does to two different inputs: it makes them equal, parts them, or neither, or signals explode."""
-
-    ORDERED = "ordered"
-    CHAOTIC = "chaotic"
-    CRITICAL = "critical"
-    UNBOUNDED = "unbounded"
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +73,8 @@ def phase_diagram(
         `correlation`: to which two different inputs come: 1 in the ordered phase, less in the chaotic one.
         `xi_par`, `xi_perp`: layers over which deviations from `K_star` and from `correlation` fall by `e`,
         `-1 / log chi` with the susceptibility at that correlation. Infinite where nothing falls.
-        `phase`: "ordered", "chaotic", "critical" or "unbounded".
+        `phase`: depth makes different inputs equal ("ordered"), parts them ("chaotic"), or neither ("critical"); or
+        signals explode ("unbounded").
         `line`: points `(C_w, C_b)` at which `chi_perp = 1`, one for each of many `K_star`.
         `plot(ax)` draws it, on matplotlib axes.
 
@@ -108,7 +99,7 @@ def phase_diagram(
     rows = [_settled(variances, w, b) for w, b in grid]
     shape = (*biases.shape, *weights.shape)
     numbers = [np.array(column, np.float64).reshape(shape) for column in zip(*(row[:-1] for row in rows), strict=True)]
-    phases = np.array([row[-1].value for row in rows]).reshape(shape)
+    phases = np.array([row[-1] for row in rows]).reshape(shape)
     line = _critical_line(moments, variances.largest)
     return PhaseDiagram(moments.name, weights, biases, *numbers, phases, line)
 
@@ -121,13 +112,13 @@ def _settled(variances: VarianceMap, weight: float, bias: float) -> tuple[Any, .
     par, perp = at_zero(moments) if at is None else (at.growth, at.slope)
     par, perp = weight * par, weight * perp
     if fixed == math.inf:
-        return fixed, par, perp, 1.0, math.inf, math.inf, Phase.UNBOUNDED
+        return fixed, par, perp, 1.0, math.inf, math.inf, "unbounded"
     if abs(perp - 1) <= _CRITICAL:
-        return fixed, par, perp, 1.0, _length(par), math.inf, Phase.CRITICAL
+        return fixed, par, perp, 1.0, _length(par), math.inf, "critical"
     if perp < 1:
-        return fixed, par, perp, 1.0, _length(par), _length(perp), Phase.ORDERED
+        return fixed, par, perp, 1.0, _length(par), _length(perp), "ordered"
     correlation, slope = settled_correlation(moments, fixed, weight, bias)
-    return fixed, par, perp, correlation, _length(par), _length(slope), Phase.CHAOTIC
+    return fixed, par, perp, correlation, _length(par), _length(slope), "chaotic"
 
 
 def _length(susceptibility: float) -> float:

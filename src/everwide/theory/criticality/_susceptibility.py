@@ -56,15 +56,15 @@ def origin(fn: HostFunction) -> Origin:
     widest = own_scale(fn)
     around = _derivatives(fn, value, widest, both=True)
     if around is not None:
-        right, left = around, around._replace(derivatives=around.derivatives * np.array([1.0, -1.0, 1.0, -1.0]))
+        right, left = around, (around[0] * np.array([1.0, -1.0, 1.0, -1.0]), around[1])
     else:
         right = _derivatives(fn, value, widest, both=False)
         left = _derivatives(HostFunction(fn.name, lambda x: fn(-x), ()), value, widest, both=False)
     if right is None or left is None:
         return Origin(value, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0, False)
-    _, p1, p2, p3 = np.stack([right.derivatives, left.derivatives]).T
+    _, p1, p2, p3 = np.stack([right[0], left[0]]).T
     cubes, fourths, squares = p1 * p2, p2**2 / 4 + p1 * p3 / 3, p2**2 + p1 * p3
-    width = min(right.width, left.width)
+    width = min(right[1], left[1])
     cubic = float(cubes.sum()) if abs(cubes.sum()) * width > _ZERO * (p1**2).sum() else 0.0
     return Origin(
         value,
@@ -78,15 +78,11 @@ def origin(fn: HostFunction) -> Origin:
     )
 
 
-class _Expansion(NamedTuple):
-    """Value and three derivatives, and the distance up to which they were read off."""
+def _derivatives(fn: HostFunction, value: float, widest: float, *, both: bool) -> tuple[np.ndarray, float] | None:
+    """Value and three derivatives at zero, or at its right side, and the distance up to which they were read off.
 
-    derivatives: np.ndarray
-    width: float
-
-
-def _derivatives(fn: HostFunction, value: float, widest: float, *, both: bool) -> _Expansion | None:
-    """Value and three derivatives at zero, or at its right side; `None` where the function is not smooth."""
+    `None` where the function is not smooth.
+    """
     # Coefficients by discrete orthogonality, with angles that are exact: a least-squares fit adds rounding of its own.
     size, odd = _DEGREE + 1, 2 * np.arange(_DEGREE + 1) + 1
     cosines = np.cos(np.pi / (2 * size) * (np.outer(np.arange(size), odd) % (4 * size)))
@@ -102,7 +98,7 @@ def _derivatives(fn: HostFunction, value: float, widest: float, *, both: bool) -
         if resolved and abs(np.polynomial.chebyshev.chebval(place, series) - value) <= _MEETS * most:
             series = np.where(np.abs(series) > _NOISE * most, series, 0)
             der = [np.polynomial.chebyshev.chebval(place, np.polynomial.chebyshev.chebder(series, m)) for m in range(4)]
-            return _Expansion(np.array(der) / (share * width) ** np.arange(4), width)
+            return np.array(der) / (share * width) ** np.arange(4), width
     return None
 
 

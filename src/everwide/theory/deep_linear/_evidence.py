@@ -11,7 +11,8 @@ import scipy.linalg
 from ..._checks import InputError, finite_array, positive
 from ..._checks import hidden_widths as all_hidden
 from ..._engine import as_rows
-from ._law import ScaleLaw, root
+from .._host import root_between
+from ._law import ScaleLaw
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def posterior_scale(squared_norm: float, alpha: float, effective_depth: float) -
     if end == 0:
         return 1.0
     # with y = log(1 + log(s) / depth) both sides are smooth and increasing, at any depth
-    y = root(lambda y: effective_depth * math.expm1(y) + y - end, min(end, 0.0), max(end, 0.0))
+    y = root_between(lambda y: effective_depth * math.expm1(y) + y - end, min(end, 0.0), max(end, 0.0))
     return target * math.exp(-y)
 
 
@@ -163,7 +164,7 @@ def evidence_optimal_w_std(x: Any, y: Any, hidden_widths: Sequence[int]) -> floa
         low -= 1.0
     while _slope(data, law, high) > 0:
         high += 1.0
-    total = low if low == high else root(lambda v: _slope(data, law, v), low, high)
+    total = low if low == high else root_between(lambda v: _slope(data, law, v), low, high)
     return math.exp(total / (len(widths) + 1) / 2)
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 from scipy.special import digamma, loggamma, polygamma
 
 from ..._checks import InputError, positive, whole
 from ..._checks import hidden_widths as all_hidden
+from .._host import root_between
 
 # Stirling's series of log Gamma, in odd powers of 1/z; from `_FAR` on it is exact to rounding.
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
@@ -121,12 +121,7 @@ def _saddle(gammas: Gammas, rate: float) -> float:
     while slope(high) < 0:
         high *= 2
         _within_range(high)
-    return math.exp(root(slope, low, high))
-
-
-def root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a continuous function changes its sign."""
-    return float(scipy.optimize.root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-15).root)
+    return math.exp(root_between(slope, low, high))
 
 
 def _within_range(logarithm: float) -> None:

@@ -73,9 +73,9 @@ class DeepLinearPosterior:
 
     def scale_logpdf(self, scale: Any) -> np.ndarray:
         """The log density of `S` given the data."""
-        values = np.asarray(scale, np.float64)
-        prior = self.prior.logpdf(values)
-        return np.asarray(prior - self._power * np.log(values) - self._rate / values - self._log_tilted(0))
+        values, data = np.asarray(scale, np.float64), self.interpolation
+        tilt = data.count / 2 * np.log(values) + data.rate(self.prior.variance) / values
+        return np.asarray(self.prior.logpdf(values) - tilt - self._log_tilted(0))
 
     def predict(self, x: Any) -> PosteriorPrediction:
         """Mean and variance of the output at each row of `x`."""
@@ -86,16 +86,9 @@ class DeepLinearPosterior:
         aside = rows - (rows @ basis.T) @ basis
         return PosteriorPrediction(rows @ self.theta, np.sum(aside**2, 1) * self.weight_variance)
 
-    @property
-    def _power(self) -> float:
-        return self.interpolation.count / 2
-
-    @property
-    def _rate(self) -> float:
-        return self.interpolation.rate(self.prior.variance)
-
     def _log_tilted(self, order: int) -> float:
-        return self.prior.log_tilted(self._power - order, self._rate)
+        data = self.interpolation
+        return self.prior.log_tilted(data.count / 2 - order, data.rate(self.prior.variance))
 
     def _log_scale_moment(self, order: int) -> float:
         evidence = self._log_tilted(0)

@@ -61,13 +61,9 @@ def _implicit(primals: tuple[Problem], tangents: tuple[Problem]) -> tuple[Scale,
     edge = curvature == 0  # as many examples as modes and no ridge: a pole
     moved = (pull - kappa * more) / jnp.where(edge, 1, curvature)
     freed = jnp.where(kappa > 0, (change.ridge - slack * moved) / jnp.where(kappa > 0, kappa, 1), 0)
-    surplus = more + moved * jnp.sum(jnp.where(problem.eigenvalues > 0, problem.multiplicities / _one(problem), 0))
+    lam, seen = problem.eigenvalues, problem.eigenvalues > 0
+    surplus = more + moved * jnp.sum(jnp.where(seen, problem.multiplicities / jnp.where(seen, lam, 1), 0))
     return scale, Scale(moved, jnp.where(kappa > 0, freed, surplus))
-
-
-def _one(problem: Problem) -> Float[Array, " modes"]:
-    """The eigenvalues, with 1 for 0, by which one may divide."""
-    return jnp.where(problem.eigenvalues > 0, problem.eigenvalues, 1)
 
 
 def shares(

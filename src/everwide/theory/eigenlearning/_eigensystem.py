@@ -164,7 +164,6 @@ def _turn(rng: np.random.Generator, d: int, corners: bool) -> np.ndarray:
     return np.linalg.qr(rng.normal(size=(d, d)))[0]
 
 
-DOMAINS = ("circle", "hypercube", "sphere")
 _PANEL, _PANELS = 32, 48  # Gauss-Legendre nodes of the angle, and stretches of it
 _WRONG = 1e3  # times the tolerance, by which an eigenvalue may be below 0
 _MOST_NUMBERS = 10**8  # of eigenfunctions at points
@@ -263,7 +262,7 @@ def eigensystem(
 
 
 def _check(domain: str, d: Any, levels: Any, which: str) -> None:
-    if domain not in DOMAINS:
+    if domain not in ("circle", "hypercube", "sphere"):
         raise InputError(f"eigensystem(domain={domain!r}): expected 'circle', 'hypercube' or 'sphere'.")
     whole(d, "d")
     fewest = 1 if domain == "hypercube" else 2

@@ -17,6 +17,7 @@ from ..._checks import InputError, finite_array, not_negative, probability, whol
 from ..._compile import trusted_filter_jit
 from ..._trees import Function, Params, Vector, as_vector, batch_size, from_vector, parameters
 from ...spectral import Spectrum
+from .._host import root_between
 from ._laziness import Search, search_for
 
 
@@ -209,7 +210,7 @@ class QuadraticForm(NamedTuple):
             low = low / 2 if side > 0 else 2 * low
         while slope(high) < 0:
             high = (pole + high) / 2 if side > 0 else high / 2
-        return float(scipy.optimize.brentq(slope, low, high, rtol=1e-10)) if low < high else low  # pyright: ignore[reportArgumentType]
+        return root_between(slope, low, high) if low < high else low
 
 
 class _Path(NamedTuple):

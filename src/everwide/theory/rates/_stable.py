@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jaxtyping import Float
 
 from ..._checks import InputError, positive, probability, share
@@ -15,6 +14,7 @@ from ..._kernel_matrix import KernelError, checked_kernel, eigenvalue_noise
 from ..._losses import Loss, as_loss, real_targets
 from ...spectral import Spectrum, lanczos
 from ...training import Mse, max_learning_rate
+from .._host import root_between
 
 _FIRST_LENGTH = 32  # Lanczos steps, doubled until times stand still
 _STEADY = 1e-3
@@ -53,8 +53,7 @@ class FitTimes:
         slow, fast = self.values[learnable].min(), self.values.max()
         unit = self.n / 2
         bracket = np.log([unit / fast * -np.log1p(-fraction) * 0.5, unit / slow * 800])
-        root = scipy.optimize.root_scalar(lambda log: self.left(np.exp(log)) - rest, bracket=tuple(bracket), xtol=1e-12)
-        return float(np.exp(root.root))
+        return float(np.exp(root_between(lambda log: self.left(np.exp(log)) - rest, *bracket)))
 
     def steps(self, fraction: float, rate: float) -> int:
         """Of gradient descent at a small rate: time over rate, rounded up."""
@@ -135,8 +134,7 @@ def _joined(measures: list[tuple[np.ndarray, np.ndarray]], n: int, floor: float)
 
 
 def _still(before: np.ndarray, now: np.ndarray) -> bool:
-    moved = [abs(new - old) >= _STEADY for old, new in zip(before, now, strict=True) if old != new]
-    return not any(moved)
+    return all(old == new or abs(new - old) < _STEADY for old, new in zip(before, now, strict=True))
 
 
 @dataclass(frozen=True)
