@@ -10,6 +10,8 @@ from ._gram import diagonal as diagonal
 from ._gram import gram as gram
 from ._gram import nngp as nngp
 from ._gram import ntk as ntk
+from ._kernels import Infinite as Infinite
+from ._kernels import explain as explain
 from .activations import Elementwise as Elementwise
 from .activations import Erf as Erf
 from .activations import Gelu as Gelu
@@ -23,8 +25,6 @@ from .comparison import compare as compare
 from .empirical import empirical_ntk as empirical_ntk
 from .kernel import Edges as Edges
 from .kernel import Inputs as Inputs
-from .kernels import Infinite as Infinite
-from .kernels import explain as explain
 from .layers import Aggregate as Aggregate
 from .layers import AvgPool as AvgPool
 from .layers import Concat as Concat
@@ -53,7 +53,6 @@ _ROOMS = (
     "estimators",
     "forecasting",
     "kernel",
-    "kernels",
     "layers",
     "linearization",
     "optim",

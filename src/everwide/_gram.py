@@ -9,8 +9,8 @@ import numpy as np
 from ._checks import InputError, whole
 from ._engine import Field, Gram, Progress, Rows, Size, as_rows, fill, fitted, paired, plan_memory
 from ._engine import diagonal as exact_diagonal
+from ._kernels import Infinite, compiled
 from .kernel import AbstractKernelFunction
-from .kernels import Infinite, compiled
 from .layers import AbstractLayer
 from .signal import Parametrization
 

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from ._compile import trusted_jit
 from ._engine import Size, as_rows, tiles, write
 from ._hyper import squared
+from ._kernels import Infinite
 from .activations import AbstractActivation
 from .kernel import Inputs
-from .kernels import Infinite
 from .layers import Dense, Serial, step
 from .signal import Demand, Pairs
 

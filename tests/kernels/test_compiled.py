@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide.kernels._compiled import Compiled, compiled
-from everwide.kernels._trunk import match
+from everwide._kernels._compiled import Compiled, compiled
+from everwide._kernels._trunk import match
 from everwide.testing._draws import quick_jit
 from kernels import sites_reference
 
@@ -193,7 +193,7 @@ def test_a_batch_with_itself(name):
 
 
 def test_the_number_of_threads_changes_nothing(monkeypatch):
-    from everwide.kernels import _compiled
+    from everwide._kernels import _compiled
 
     kernel = kernel_of("pool, flatten")
     fast, x1, x2 = compiled(kernel), batch(kernel, 40), batch(kernel, 50, seed=1)
@@ -271,7 +271,7 @@ def test_without_numba_the_definition_serves(monkeypatch):
 def test_numba_is_imported_only_to_compute():
     code = """
 import sys, everwide as ew
-from everwide.kernels._compiled import Compiled, compiled
+from everwide._kernels._compiled import Compiled, compiled
 kernel = compiled(ew.Infinite(ew.Serial(ew.Conv((3,)), ew.Relu(), ew.Flatten()), (5, 1)))
 assert isinstance(kernel, Compiled)
 assert "numba" not in sys.modules
@@ -315,7 +315,7 @@ def test_the_tile_shrinks_as_pairs_grow_dear():
 
 
 def test_strides_leave_out_planes_that_nobody_reads():
-    from everwide.kernels._compiled_plan import pairs_of_sites
+    from everwide._kernels._compiled_plan import pairs_of_sites
 
     found = {}
     for strides in (1, 2):

@@ -12,7 +12,7 @@ import pytest
 
 import everwide as ew
 from everwide._cache import Remembered
-from everwide.kernels._infinite import _STATIC, Infinite
+from everwide._kernels._infinite import _STATIC, Infinite
 
 X64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 

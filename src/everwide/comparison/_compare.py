@@ -12,9 +12,9 @@ import numpy as np
 
 from .._checks import InputError, finite_array, positive, whole
 from .._engine import Progress, Rows, as_rows, matching
+from .._kernels import Infinite
 from .._walk import walk
 from ..kernel import Example
-from ..kernels import Infinite
 from ..layers import AbstractLayer, Dropout
 from ..signal import ArchitectureError, Parametrization
 from ..training import DivergenceWarning

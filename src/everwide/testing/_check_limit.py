@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._kernels import Infinite
 from ..kernel import Block, Inputs
-from ..kernels import Infinite
 from ..layers import AbstractLayer
 from ..signal import Pairs, Parametrization
 from ..spectral import Spectrum

@@ -14,9 +14,9 @@ from jaxtyping import Array, Float
 from .._checks import InputError
 from .._engine import as_rows
 from .._kernel_matrix import checked_kernel
+from .._kernels import Infinite
 from .._losses import real_targets
 from ..kernel import Inputs
-from ..kernels import Infinite
 from ..layers import AbstractLayer
 from ..spectral import AbstractFilter, Factor, Spectrum
 from ..spectral import ridge as checked_ridge

@@ -12,9 +12,9 @@ from jax import lax
 from jaxtyping import Array
 
 from .._checks import InputError
+from .._kernels import Infinite
 from .._losses import AbstractLoss
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction
-from ..kernels import Infinite
 from ..spectral import Factor, KernelError
 from ._kernels import FunctionKernel, map_elements, unvalued
 from ._optimizers import AbstractOptimizer, norm_of_gradient, stepped

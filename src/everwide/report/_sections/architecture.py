@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..._kernels import explain
 from ..._problem import Problem
 from ..._walk import walk
 from ..._words import count, number
-from ...kernels import explain
 from .._section import Fact, Grid, Section, Text
 
 _LONG = 1e6  # times of training, over the kernel's mean diagonal, that are as good as endless
