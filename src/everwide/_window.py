@@ -74,25 +74,25 @@ def _amounts(padding: Padding, axis: int, size: int, reach: int, stride: int) ->
 
 
 def transposed_slides(
-    sites: Sequence[int], window: Sequence[int], strides: Sequence[int], padding: Padding
+    sites: Sequence[int], window: Sequence[int], strides: Sequence[int], dilation: Sequence[int], padding: Padding
 ) -> tuple[Slide, ...]:
     """Geometry of a transposed convolution: the input is spread by the stride, the window moves by one.
 
     Amounts as in `jax.lax.conv_transpose`.
     """
     out = []
-    for axis, (size, w, s) in enumerate(zip(sites, window, strides, strict=True)):
+    for axis, (size, w, s, d) in enumerate(zip(sites, window, strides, dilation, strict=True)):
+        last = (w - 1) * d  # from the first tap to the last
         if not isinstance(padding, str):
             low, high = padding[axis]
         elif padding == "VALID":
-            low, high = w - 1, max(w, s) - 1
+            low, high = last, max(last, s - 1)
         else:
-            total = w + s - 2
-            low = w - 1 if s > w - 1 else -(-total // 2)
-            high = total - low
-            if padding == "CIRCULAR":  # the gap after the last site belongs to the circle already
-                high = w - 1 - low
-        out.append(Slide(size, w, 1, 1, low, high, circular=padding == "CIRCULAR", spread=s))
+            total = last + s - 1
+            low = last if s > last else -(-total // 2)
+            # on a circle, the gap after the last site belongs to it already
+            high = (last if padding == "CIRCULAR" else total) - low
+        out.append(Slide(size, w, 1, d, low, high, circular=padding == "CIRCULAR", spread=s))
     return tuple(out)
 
 
@@ -115,22 +115,18 @@ def window_sum(a: Array, axes: tuple[int, ...], slide: Slide) -> Array:
 
 def padded(a: Array, axes: tuple[int, ...], slide: Slide) -> Array:
     """Spread and pad `a` along `axes`."""
-    if slide.circular:
-        return _wrapped(a, axes, slide)
-    config = [(0, 0, 0)] * a.ndim
-    for axis in axes:
-        config[axis] = (slide.low, slide.high, slide.spread - 1)
-    return lax.pad(a, jnp.zeros((), a.dtype), config)
-
-
-def _wrapped(a: Array, axes: tuple[int, ...], slide: Slide) -> Array:
-    if slide.spread > 1:
-        config = [(0, slide.spread - 1, slide.spread - 1) if i in axes else (0, 0, 0) for i in range(a.ndim)]
-        a = lax.pad(a, jnp.zeros((), a.dtype), config)
+    if not slide.circular:
+        return _pad(a, axes, slide.low, slide.high, slide.spread)
+    a = _pad(a, axes, 0, slide.spread - 1, slide.spread) if slide.spread > 1 else a
     low, high = max(slide.low, 0), max(slide.high, 0)
     a = jnp.pad(a, [(low, high) if i in axes else (0, 0) for i in range(a.ndim)], mode="wrap")
-    crop = [(min(slide.low, 0), min(slide.high, 0), 0) if i in axes else (0, 0, 0) for i in range(a.ndim)]
-    return lax.pad(a, jnp.zeros((), a.dtype), crop)
+    return _pad(a, axes, min(slide.low, 0), min(slide.high, 0), 1)
+
+
+def _pad(a: Array, axes: tuple[int, ...], low: int, high: int, spread: int) -> Array:
+    """Zeros around and between; less than none cuts off."""
+    config = [(low, high, spread - 1) if i in axes else (0, 0, 0) for i in range(a.ndim)]
+    return lax.pad(a, jnp.zeros((), a.dtype), config)
 
 
 def centre_of_window(mask: Array, windows: Sequence[Slide]) -> Array:

@@ -183,8 +183,7 @@ class Kernel(eqx.Module):
 
     def each(self, fn: Callable[[Covariance], Covariance]) -> "Kernel":
         """Apply one rule to all covariances."""
-        own1, own2 = (None if c is None else fn(c) for c in (self.own1, self.own2))
-        return replace(self, cross=fn(self.cross), own1=own1, own2=own2)
+        return self.each_with(lambda c, i, j: fn(c))
 
     def each_with(self, fn: Callable[[Covariance, int, int], Covariance]) -> "Kernel":
         """Apply one rule that knows whose covariance it is: batch 1 or 2 on its left and right side."""
@@ -194,7 +193,11 @@ class Kernel(eqx.Module):
 
     def means(self, fn: Callable[[Array], Array]) -> "Kernel":
         """Apply one linear map to the channel means."""
-        mean1, mean2 = (None if m is None else fn(m) for m in (self.mean1, self.mean2))
+        return self.means_with(lambda m, _: fn(m))
+
+    def means_with(self, fn: Callable[[Array, int], Array]) -> "Kernel":
+        """Apply one linear map that knows whose means they are: of batch 1 or 2."""
+        mean1, mean2 = (None if m is None else fn(m, i) for m, i in ((self.mean1, 1), (self.mean2, 2)))
         return replace(self, mean1=mean1, mean2=mean2)
 
     def masks(self, fn: Callable[[Array], Array]) -> "Kernel":
@@ -227,9 +230,7 @@ class Kernel(eqx.Module):
             both = outer(mask[left], mask[right], self.rank, c.pairs, jnp.logical_and)
             return c.map(lambda a, _: jnp.where(both, a, 0))
 
-        means = (None if m is None else jnp.where(mask[i], m, 0) for i, m in ((1, self.mean1), (2, self.mean2)))
-        mean1, mean2 = means
-        return replace(self.each_with(zero), mean1=mean1, mean2=mean2)
+        return self.each_with(zero).means_with(lambda m, i: jnp.where(mask[i], m, 0))
 
 
 def same_site(cov: Array, rank: int) -> Array:

@@ -48,6 +48,8 @@ LAYERS = {
     "conv_grid": (_after_relu(ew.Conv((2, 2), b_std=0.1), ew.Relu()), GRID),
     "conv_transpose": (_after_relu(ew.layers.ConvTranspose((3,), strides=2, b_std=0.1), ew.Relu()), (3, 2)),
     "conv_transpose_circular": (_after_relu(ew.layers.ConvTranspose((2,), strides=2, padding="CIRCULAR")), (3, 2)),
+    "conv_transpose_dilated": (_after_relu(ew.layers.ConvTranspose((2,), strides=2, dilation=2), ew.Relu()), (3, 2)),
+    "conv_local_dilated": (_after_relu(ew.layers.ConvLocal((2,), dilation=2, b_std=0.3), ew.Relu()), LINE),
     "sum_pool": (_after_relu(ew.layers.SumPool((2,))), LINE),
     "global_avg_pool": (_after_relu(ew.GlobalAvgPool(), ew.Dense(), ew.Relu()), LINE),
     "global_sum_pool": (_after_relu(ew.layers.GlobalSumPool()), GRID),

@@ -96,48 +96,20 @@ class SelfAttention(AbstractLayer):
     >>> net = ew.Serial(ew.Dense(), block, ew.LayerNorm(), ew.Gelu(), ew.GlobalAvgPool(), ew.Dense(1))
     """
 
-    width: int | None = eqx.field(static=True)
-    mechanism: Mechanism = eqx.field(static=True)
-    scaling: Scaling = eqx.field(static=True)
-    w_query_std: Hyper
-    w_key_std: Hyper
-    w_value_std: Hyper
-    w_out_std: Hyper
-    b_std: Hyper | None
-    position: Position | None
-    causal: bool = eqx.field(static=True)
-    frozen: bool = eqx.field(static=True)
-    heads: int | None = eqx.field(static=True)
-    key_width: int | None = eqx.field(static=True)
-    value_width: int | None = eqx.field(static=True)
-
-    def __init__(
-        self,
-        width: int | None = None,
-        *,
-        mechanism: str = "softmax",
-        scaling: str = "linear",
-        w_query_std: Hyper = 1.0,
-        w_key_std: Hyper = 1.0,
-        w_value_std: Hyper = 1.0,
-        w_out_std: Hyper = 1.0,
-        b_std: Hyper | None = None,
-        position: Position | None = None,
-        causal: bool = False,
-        frozen: bool = False,
-        heads: int | None = None,
-        key_width: int | None = None,
-        value_width: int | None = None,
-    ):
-        self.width = width
-        self.mechanism = Mechanism(mechanism)
-        self.scaling = Scaling(scaling)
-        self.w_query_std, self.w_key_std = w_query_std, w_key_std
-        self.w_value_std, self.w_out_std, self.b_std = w_value_std, w_out_std, b_std
-        self.position = position
-        self.causal = causal
-        self.frozen = frozen
-        self.heads, self.key_width, self.value_width = heads, key_width, value_width
+    width: int | None = eqx.field(static=True, default=None)
+    mechanism: Mechanism = eqx.field(static=True, kw_only=True, converter=Mechanism, default="softmax")
+    scaling: Scaling = eqx.field(static=True, kw_only=True, converter=Scaling, default="linear")
+    w_query_std: Hyper = eqx.field(kw_only=True, default=1.0)
+    w_key_std: Hyper = eqx.field(kw_only=True, default=1.0)
+    w_value_std: Hyper = eqx.field(kw_only=True, default=1.0)
+    w_out_std: Hyper = eqx.field(kw_only=True, default=1.0)
+    b_std: Hyper | None = eqx.field(kw_only=True, default=None)
+    position: Position | None = eqx.field(kw_only=True, default=None)
+    causal: bool = eqx.field(static=True, kw_only=True, default=False)
+    frozen: bool = eqx.field(static=True, kw_only=True, default=False)
+    heads: int | None = eqx.field(static=True, kw_only=True, default=None)
+    key_width: int | None = eqx.field(static=True, kw_only=True, default=None)
+    value_width: int | None = eqx.field(static=True, kw_only=True, default=None)
 
     def describe(self, signal: Signal) -> Signal:
         needs_sites(self, signal)

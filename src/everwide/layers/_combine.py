@@ -181,11 +181,7 @@ def add_kernels(a: Kernel, b: Kernel) -> Kernel:
 
     def add(ca: Covariance, cb: Covariance, i: int, j: int) -> Covariance:
         (ai, bi), (aj, bj) = means[i], means[j]
-
-        def both(p, q):
-            return None if p is None or q is None else p + q
-
-        ntk, nngp = both(ca.ntk, cb.ntk), ca.nngp + cb.nngp
+        nngp, ntk = ca.nngp + cb.nngp, None if ca.ntk is None or cb.ntk is None else ca.ntk + cb.ntk
         minus, plus = _added_distances(a, ca, b, cb)
         if ai is not None and aj is not None and bi is not None and bj is not None:
 
@@ -198,18 +194,21 @@ def add_kernels(a: Kernel, b: Kernel) -> Kernel:
             minus, plus = (minus, plus) if plus is not None else (None, None)  # the sign is not known any more
         return replace(ca, nngp=nngp, ntk=ntk, minus=minus, plus=plus)
 
-    def own(p, q, i):
-        return None if p is None or q is None else add(p, q, i, i)
+    return _merged_kernels(a, b, add, added_means)
 
-    return replace(
-        a,
-        cross=add(a.cross, b.cross, 1, 2),
-        own1=own(a.own1, b.own1, 1),
-        own2=own(a.own2, b.own2, 2),
-        mean1=added_means(a.mean1, b.mean1),
-        mean2=added_means(a.mean2, b.mean2),
-        channels=a.channels or b.channels,
-    )
+
+def _merged_kernels(
+    a: Kernel,
+    b: Kernel,
+    rule: Callable[[Covariance, Covariance, int, int], Covariance],
+    mean: Callable[[Array | None, Array | None], Array | None],
+) -> Kernel:
+    """Two branches as one: `rule` knows whose covariances it merges, as in `Kernel.each_with`."""
+    own1 = None if a.own1 is None or b.own1 is None else rule(a.own1, b.own1, 1, 1)
+    own2 = None if a.own2 is None or b.own2 is None else rule(a.own2, b.own2, 2, 2)
+    mean1, mean2 = mean(a.mean1, b.mean1), mean(a.mean2, b.mean2)
+    cross, channels = rule(a.cross, b.cross, 1, 2), a.channels or b.channels
+    return replace(a, cross=cross, own1=own1, own2=own2, mean1=mean1, mean2=mean2, channels=channels)
 
 
 def added_means(p: Array | None, q: Array | None) -> Array | None:
@@ -256,25 +255,11 @@ class Product(AbstractBranches):
 
 
 def _multiply(a: Kernel, b: Kernel) -> Kernel:
-    def multiply(ca: Covariance, cb: Covariance) -> Covariance:
+    def multiply(ca: Covariance, cb: Covariance, i: int, j: int) -> Covariance:
         ntk = None if ca.ntk is None or cb.ntk is None else ca.ntk * cb.nngp + ca.nngp * cb.ntk
         return replace(ca, nngp=ca.nngp * cb.nngp, ntk=ntk, minus=None, plus=None)
 
-    def own(p, q):
-        return None if p is None or q is None else multiply(p, q)
-
-    def mean(p, q):
-        return None if p is None or q is None else p * q
-
-    return replace(
-        a,
-        cross=multiply(a.cross, b.cross),
-        own1=own(a.own1, b.own1),
-        own2=own(a.own2, b.own2),
-        mean1=mean(a.mean1, b.mean1),
-        mean2=mean(a.mean2, b.mean2),
-        channels=a.channels or b.channels,
-    )
+    return _merged_kernels(a, b, multiply, lambda p, q: None if p is None or q is None else p * q)
 
 
 class Repeat(AbstractLayer):
@@ -287,11 +272,9 @@ class Repeat(AbstractLayer):
     layer: AbstractLayer
     times: int = eqx.field(static=True)
 
-    def __init__(self, layer: AbstractLayer, times: int):
-        if times < 1:
-            raise ArchitectureError(f"Repeat(times={times}): expected at least 1. Leave the layer out instead.")
-        self.layer = layer
-        self.times = times
+    def __check_init__(self) -> None:
+        if self.times < 1:
+            raise ArchitectureError(f"Repeat(times={self.times}): expected at least 1. Leave the layer out instead.")
 
     def parts(self) -> Parts:
         return Parts((self.layer,), "repeat", self.times)

@@ -74,11 +74,34 @@ def after_window(example: Example, x: Array, windows: Sequence[Slide]) -> Exampl
 
 
 class AbstractConv(AbstractLayer):
-    """A window of random weights that slides over the sites."""
+    """A window of random weights that slides over the sites; arguments as in `Conv`."""
 
-    window: eqx.AbstractVar[tuple[int, ...]]
-    width: eqx.AbstractVar[int | None]
-    affine: eqx.AbstractVar[RandomAffine]
+    window: tuple[int, ...] = eqx.field(static=True)
+    width: int | None = eqx.field(static=True)
+    strides: tuple[int, ...] = eqx.field(static=True)
+    dilation: tuple[int, ...] = eqx.field(static=True)
+    padding: Padding = eqx.field(static=True)
+    affine: RandomAffine
+
+    def __init__(
+        self,
+        window: Sequence[int],
+        *,
+        width: int | None = None,
+        strides: int | Sequence[int] = 1,
+        dilation: int | Sequence[int] = 1,
+        padding: str | Sequence[Sequence[int]] = "SAME",
+        w_std: Hyper = 1.0,
+        b_std: Hyper | None = None,
+        frozen: bool = False,
+    ):
+        axes = len(window)
+        self.window = per_axis(name(self), "window", window, axes)
+        self.width = width
+        self.strides = per_axis(name(self), "strides", strides, axes)
+        self.dilation = per_axis(name(self), "dilation", dilation, axes)
+        self.padding = checked_padding(name(self), padding, axes)
+        self.affine = RandomAffine(w_std, b_std, frozen)
 
     @abc.abstractmethod
     def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
@@ -122,33 +145,6 @@ class Conv(AbstractSharedConv):
     >>> net = ew.Serial(ew.Conv((3, 3), w_std=2**0.5), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(10))
     """
 
-    window: tuple[int, ...] = eqx.field(static=True)
-    width: int | None = eqx.field(static=True)
-    strides: tuple[int, ...] = eqx.field(static=True)
-    dilation: tuple[int, ...] = eqx.field(static=True)
-    padding: Padding = eqx.field(static=True)
-    affine: RandomAffine
-
-    def __init__(
-        self,
-        window: Sequence[int],
-        *,
-        width: int | None = None,
-        strides: int | Sequence[int] = 1,
-        dilation: int | Sequence[int] = 1,
-        padding: str | Sequence[Sequence[int]] = "SAME",
-        w_std: Hyper = 1.0,
-        b_std: Hyper | None = None,
-        frozen: bool = False,
-    ):
-        axes = len(window)
-        self.window = per_axis("Conv", "window", window, axes)
-        self.width = width
-        self.strides = per_axis("Conv", "strides", strides, axes)
-        self.dilation = per_axis("Conv", "dilation", dilation, axes)
-        self.padding = checked_padding("Conv", padding, axes)
-        self.affine = RandomAffine(w_std, b_std, frozen)
-
     def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
         """How the window moves over these sites."""
         return slides(name(self), sites, self.window, self.strides, self.dilation, self.padding)
@@ -157,77 +153,30 @@ class Conv(AbstractSharedConv):
 class ConvTranspose(AbstractSharedConv):
     """A transposed (fractionally strided) convolution: upsamples by `strides`.
 
-    Output sizes and padding as in `jax.lax.conv_transpose`; `"CIRCULAR"` gives `size * stride` sites on a circle.
+    Arguments as in `Conv`. Output sizes and padding as in `jax.lax.conv_transpose`; `"CIRCULAR"` gives `size * stride`
+    sites on a circle.
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.layers.ConvTranspose((3, 3), strides=2), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
     """
 
-    window: tuple[int, ...] = eqx.field(static=True)
-    width: int | None = eqx.field(static=True)
-    strides: tuple[int, ...] = eqx.field(static=True)
-    padding: Padding = eqx.field(static=True)
-    affine: RandomAffine
-
-    def __init__(
-        self,
-        window: Sequence[int],
-        *,
-        width: int | None = None,
-        strides: int | Sequence[int] = 1,
-        padding: str | Sequence[Sequence[int]] = "SAME",
-        w_std: Hyper = 1.0,
-        b_std: Hyper | None = None,
-        frozen: bool = False,
-    ):
-        axes = len(window)
-        self.window = per_axis("ConvTranspose", "window", window, axes)
-        self.width = width
-        self.strides = per_axis("ConvTranspose", "strides", strides, axes)
-        self.padding = checked_padding("ConvTranspose", padding, axes)
-        self.affine = RandomAffine(w_std, b_std, frozen)
-
     def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
         """How the window moves over these sites, spread by the strides."""
-        return transposed_slides(sites, self.window, self.strides, self.padding)
+        return transposed_slides(sites, self.window, self.strides, self.dilation, self.padding)
 
 
 class ConvLocal(AbstractConv):
     """A convolution whose weights and biases are not shared: every position has its own (locally connected).
 
-    Arguments as in `Conv`, without dilation. Different positions become independent.
+    Arguments as in `Conv`. Different positions become independent.
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.layers.ConvLocal((3,)), ew.Relu(), ew.Flatten(), ew.Dense(1))
     """
 
-    window: tuple[int, ...] = eqx.field(static=True)
-    width: int | None = eqx.field(static=True)
-    strides: tuple[int, ...] = eqx.field(static=True)
-    padding: Padding = eqx.field(static=True)
-    affine: RandomAffine
-
-    def __init__(
-        self,
-        window: Sequence[int],
-        *,
-        width: int | None = None,
-        strides: int | Sequence[int] = 1,
-        padding: str | Sequence[Sequence[int]] = "SAME",
-        w_std: Hyper = 1.0,
-        b_std: Hyper | None = None,
-        frozen: bool = False,
-    ):
-        axes = len(window)
-        self.window = per_axis("ConvLocal", "window", window, axes)
-        self.width = width
-        self.strides = per_axis("ConvLocal", "strides", strides, axes)
-        self.padding = checked_padding("ConvLocal", padding, axes)
-        self.affine = RandomAffine(w_std, b_std, frozen)
-
     def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
         """How the window moves over these sites."""
-        return slides(name(self), sites, self.window, self.strides, (1,) * len(sites), self.padding)
+        return slides(name(self), sites, self.window, self.strides, self.dilation, self.padding)
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.same_site()  # other pairs are zero, whatever came in

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -57,11 +56,7 @@ class Aggregate(AbstractFixed):
 
             return c.map(both)
 
-        means = (
-            None if m is None else _aggregate(m, graph[i], axes, trailing) for i, m in ((1, k.mean1), (2, k.mean2))
-        )
-        mean1, mean2 = means
-        return replace(k.each_with(rule), mean1=mean1, mean2=mean2).masked()
+        return k.each_with(rule).means_with(lambda m, i: _aggregate(m, graph[i], axes, trailing)).masked()
 
     def _axes(self, rank: int) -> tuple[int, ...]:
         return tuple(range(rank)) if self.axes is None else tuple(a % rank for a in self.axes)

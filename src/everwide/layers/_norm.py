@@ -21,9 +21,9 @@ class AbstractNorm(AbstractFixed):
     At infinite width the size is a number that depends on the example alone, so a Gaussian signal stays Gaussian.
     """
 
-    sites: eqx.AbstractVar[Sites]
-    eps: eqx.AbstractVar[Hyper]
     centre: eqx.AbstractClassVar[bool]
+    sites: Sites = eqx.field(static=True, default=False)
+    eps: Hyper = 1e-6
 
     def describe(self, signal: Signal) -> Signal:
         positive(self, "eps", self.eps)
@@ -66,9 +66,7 @@ class AbstractNorm(AbstractFixed):
 
             return replace(scaled, minus=moved(c.minus), plus=moved(c.plus))
 
-        means = (None if m is None else m / size[i] for i, m in ((1, k.mean1), (2, k.mean2)))
-        mean1, mean2 = means
-        return replace(k.each_with(rule), mean1=mean1, mean2=mean2)
+        return k.each_with(rule).means_with(lambda m, i: m / size[i])
 
     def _centred(self, k: Kernel) -> Kernel:
         """Subtract the mean over the channels (and sites) of each example."""
@@ -111,8 +109,6 @@ class LayerNorm(AbstractNorm):
     """
 
     centre: ClassVar[bool] = True
-    sites: Sites = eqx.field(static=True, default=False)
-    eps: Hyper = 1e-6
 
 
 class RmsNorm(AbstractNorm):
@@ -123,5 +119,3 @@ class RmsNorm(AbstractNorm):
     """
 
     centre: ClassVar[bool] = False
-    sites: Sites = eqx.field(static=True, default=False)
-    eps: Hyper = 1e-6

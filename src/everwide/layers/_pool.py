@@ -142,17 +142,13 @@ class AbstractGlobalPool(AbstractFixed):
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         axes = tuple(range(k.rank))
-        count = {
-            1: self._count(k.mask1, k.sites, k.cross.nngp),
-            2: self._count(k.mask2, k.sites, k.cross.nngp),
-        }
         both = tuple(range(2 * k.rank))
+        count = {i: self._count(mask, k.sites, k.cross.nngp) for i, mask in ((1, k.mask1), (2, k.mask2))}
         k = k.each_with(
             lambda c, i, j: replace(c.map(lambda a, _: jnp.sum(a, both) / (count[i] * count[j])), pairs=Pairs.SAME_SITE)
         )
-        means = (None if m is None else jnp.sum(m, axes) / count[i] for i, m in ((1, k.mean1), (2, k.mean2)))
-        mean1, mean2 = means
-        return replace(k, mean1=mean1, mean2=mean2, mask1=None, mask2=None, sites=())
+        k = k.means_with(lambda m, i: jnp.sum(m, axes) / count[i])
+        return replace(k, mask1=None, mask2=None, sites=())
 
     def _count(self, mask: Array | None, sites: tuple[int, ...], like: Array) -> Array | float:
         if not self.mean:

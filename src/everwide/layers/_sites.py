@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..kernel import Covariance, Example, Kernel
+from ..kernel import Example, Kernel
 from ..signal import ArchitectureError, Demand, Pairs, Signal
 from ._base import AbstractFixed, Params, needs_sites
 
 Item = int | slice
+Steps = Sequence[tuple[int, Array | np.ndarray]]  # site axes, and the matrices along them
 
 
 class Index(AbstractFixed):
@@ -115,17 +116,14 @@ class Resize(AbstractFixed):
     >>> half = ew.layers.Resize((16, 16), method="linear")
     """
 
-    shape: tuple[int, ...] = eqx.field(static=True)
-    method: str = eqx.field(static=True)
-    antialias: bool = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True, converter=tuple)
+    method: str = eqx.field(static=True, kw_only=True, default="linear")
+    antialias: bool = eqx.field(static=True, kw_only=True, default=True)
 
-    def __init__(self, shape: Sequence[int], *, method: str = "linear", antialias: bool = True):
-        self.shape = tuple(shape)
-        self.method = method
-        self.antialias = antialias
+    def __check_init__(self) -> None:
         known = ("nearest", "linear", "bilinear", "trilinear", "triangle", "cubic", "bicubic", "tricubic")
-        if method not in (*known, "lanczos3", "lanczos5"):
-            raise ArchitectureError(f"Resize(method={method!r}): expected one of {known} or lanczos3, lanczos5.")
+        if self.method not in (*known, "lanczos3", "lanczos5"):
+            raise ArchitectureError(f"Resize(method={self.method!r}): expected one of {known} or lanczos3, lanczos5.")
         if any(s < 1 and s != -1 for s in self.shape):
             raise ArchitectureError(f"Resize(shape={self.shape}): expected positive sizes, or -1 to keep an axis.")
 
@@ -160,47 +158,35 @@ class Resize(AbstractFixed):
         return jax.image.resize(mask, (*shape, *mask.shape[len(self.shape) :]), "nearest")
 
 
-def map_kernel(k: Kernel, steps: Sequence[tuple[int, Array | np.ndarray]]) -> Kernel:
+def map_kernel(k: Kernel, steps: Steps) -> Kernel:
     """Apply matrices along site axes, to both sites of every pair."""
-    rank, sites = k.rank, _mapped_sites(k.sites, steps)
-
-    def both(c: Covariance) -> Covariance:
-        def rule(a: Array, _: Pairs) -> Array:
-            for axis, matrix in sorted(steps, key=lambda s: s[0], reverse=True):
-                a = _along(a, matrix, rank + axis)
-            return _left(a, steps)
-
-        return c.map(rule)
-
-    k = k.each(both).means(lambda m: _left(m, steps)).masks(lambda m: _reached(m, steps))
+    sites, right = _mapped_sites(k.sites, steps), [(k.rank + axis, matrix) for axis, matrix in steps]
+    k = k.each(lambda c: c.map(lambda a, _: _mapped(_mapped(a, right), steps)))
+    k = k.means(lambda m: _mapped(m, steps)).masks(lambda m: _reached(m, steps))
     return replace(k, sites=sites).masked()
 
 
-def map_example(example: Example, steps: Sequence[tuple[int, Array | np.ndarray]]) -> Example:
+def map_example(example: Example, steps: Steps) -> Example:
     """The same at finite width."""
     mask = None if example.mask is None else _reached(example.mask, steps)
-    return replace(example, mask=mask).with_values(_left(example.x, steps))
+    return replace(example, mask=mask).with_values(_mapped(example.x, steps))
 
 
-def _left(a: Array, steps: Sequence[tuple[int, Array | np.ndarray]]) -> Array:
+def _mapped(a: Array, steps: Steps) -> Array:
+    """Contract each axis with the last one of its matrix; the result takes its place, or nobody does."""
     for axis, matrix in sorted(steps, key=lambda s: s[0], reverse=True):
-        a = _along(a, matrix, axis)
+        out = jnp.tensordot(jnp.asarray(matrix, a.dtype), a, (-1, axis))
+        a = out if matrix.ndim == 1 else jnp.moveaxis(out, 0, axis)
     return a
 
 
-def _along(a: Array, matrix: Array | np.ndarray, axis: int) -> Array:
-    """Contract `axis` with the last axis of `matrix`; the result takes its place, or nobody does."""
-    out = jnp.tensordot(jnp.asarray(matrix, a.dtype), a, (-1, axis))
-    return out if matrix.ndim == 1 else jnp.moveaxis(out, 0, axis)
-
-
-def _reached(mask: Array, steps: Sequence[tuple[int, Array | np.ndarray]]) -> Array:
+def _reached(mask: Array, steps: Steps) -> Array:
     """A site exists if any site that contributes to it does."""
     touched = [(axis, jnp.asarray(matrix != 0, jnp.float32)) for axis, matrix in steps]
-    return _left(mask.astype(jnp.float32), touched) > 0
+    return _mapped(mask.astype(jnp.float32), touched) > 0
 
 
-def _mapped_sites(sites: tuple[int, ...], steps: Sequence[tuple[int, Array | np.ndarray]]) -> tuple[int, ...]:
+def _mapped_sites(sites: tuple[int, ...], steps: Steps) -> tuple[int, ...]:
     out: list[int | None] = list(sites)
     for axis, matrix in steps:
         out[axis] = None if matrix.ndim == 1 else matrix.shape[0]
