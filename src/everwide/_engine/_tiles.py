@@ -92,7 +92,7 @@ def _landed(tile: Tile, values: Values, arrange: Callable) -> tuple[Tile, dict[s
 
 def collect(
     tiles: Iterable[tuple[Tile, dict[str, np.ndarray]]],
-    out: Mapping[str, np.ndarray],
+    out: Mapping[Any, np.ndarray],
     pairs: Pairs | None,
     *,
     total: int,

@@ -73,9 +73,10 @@ class Plan:
     @property
     def parameters(self) -> int | None:
         """How many numbers `net.init` draws at these widths; `None` where some are open."""
-        if any(step.after.channels is None for step in self.steps):
+        channels, law, width = self.signal.channels, self.signal.parametrization, self.signal.width
+        if channels is None or any(step.after.channels is None for step in self.steps):
             return None
-        shape, law, width = self.signal.shape, self.signal.parametrization, self.signal.width
+        shape = (*self.signal.sites, channels)
         drawing = jax.make_jaxpr(lambda key: self.net.init(key, shape, width=width, parametrization=law))
         drawn = set(drawing(jax.random.key(0)).jaxpr.outvars)  # what is shared is drawn once
         return sum(math.prod(one.aval.shape) for one in drawn)

@@ -225,24 +225,29 @@ class ExpNormalized(AbstractActivation):
 class AbstractWave(AbstractActivation):
     """`a (odd sin(b x) + even cos(b x))`, up to signs, which do not matter to second moments."""
 
-    a: eqx.AbstractVar[Hyper]
-    b: eqx.AbstractVar[Hyper]
-    c: eqx.AbstractVar[Hyper]
     is_cosine: eqx.AbstractClassVar[bool]
+    a: Hyper = 1.0
+    b: Hyper = 1.0
+    c: Hyper = 0.0
+
+    def __call__(self, x: Array) -> Array:
+        wave = jnp.cos if self.is_cosine else jnp.sin
+        return like(self.a, x) * wave(like(self.b, x) * x + like(self.c, x))
 
     def dual(self, pair: GaussianPair) -> Dual:
-        a, b, (odd, even) = like(self.a, pair.cov), like(self.b, pair.cov), self._shares(pair.cov)
-        sines, cosines = _products(pair, b**2)
-        moment = a**2 * (odd**2 * sines + even**2 * cosines)
-        return Dual(moment, (a * b) ** 2 * (odd**2 * cosines + even**2 * sines))
+        return self._weighed(*_products(pair, like(self.b, pair.cov) ** 2))
 
     def moments(self, var: Array) -> Moments:
-        a, b, (odd, even) = like(self.a, var), like(self.b, var), self._shares(var)
+        a, b, (_, even) = like(self.a, var), like(self.b, var), self._shares(var)
         less = jnp.expm1(-2 * b**2 * var)
-        sines, cosines = -less / 2, 1 + less / 2
-        mean = a * even * jnp.exp(-(b**2) * var / 2)
+        dual = self._weighed(-less / 2, 1 + less / 2)
+        return Moments(a * even * jnp.exp(-(b**2) * var / 2), dual.moment, dual.slope)
+
+    def _weighed(self, sines: Array, cosines: Array) -> Dual:
+        """From the moments of the plain sine and cosine."""
+        a, b, (odd, even) = like(self.a, sines), like(self.b, sines), self._shares(sines)
         moment = a**2 * (odd**2 * sines + even**2 * cosines)
-        return Moments(mean, moment, (a * b) ** 2 * (odd**2 * cosines + even**2 * sines))
+        return Dual(moment, (a * b) ** 2 * (odd**2 * cosines + even**2 * sines))
 
     def _shares(self, array: Array) -> tuple[Array, Array]:
         """Of the sine, which is odd, and of the cosine, which is even."""
@@ -259,12 +264,6 @@ class Sin(AbstractWave):
     """
 
     is_cosine: ClassVar[bool] = False
-    a: Hyper = 1.0
-    b: Hyper = 1.0
-    c: Hyper = 0.0
-
-    def __call__(self, x: Array) -> Array:
-        return like(self.a, x) * jnp.sin(like(self.b, x) * x + like(self.c, x))
 
 
 class Cos(AbstractWave):
@@ -275,12 +274,6 @@ class Cos(AbstractWave):
     """
 
     is_cosine: ClassVar[bool] = True
-    a: Hyper = 1.0
-    b: Hyper = 1.0
-    c: Hyper = 0.0
-
-    def __call__(self, x: Array) -> Array:
-        return like(self.a, x) * jnp.cos(like(self.b, x) * x + like(self.c, x))
 
 
 class Rbf(AbstractActivation):
