@@ -1,7 +1,6 @@
 """Kernel matrices of networks: the functions that most people call."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -56,8 +55,8 @@ def gram(
     (3, 3)
 
     """
-    request = _Request(net, *paired(x1, x2), parametrization, width, tile, memory, progress)
-    both = request.matrices(("nngp", "ntk"), None if out is None else {"nngp": out[0], "ntk": out[1]})
+    nngp, ntk = (None, None) if out is None else out
+    both = _matrices({"nngp": nngp, "ntk": ntk}, net, x1, x2, parametrization, width, tile, memory, progress)
     return Gram(both["nngp"], both["ntk"])
 
 
@@ -92,8 +91,7 @@ def nngp(
     (3, 3)
 
     """
-    request = _Request(net, *paired(x1, x2), Parametrization.NTK, width, tile, memory, progress)
-    return request.matrices(("nngp",), None if out is None else {"nngp": out})["nngp"]
+    return _matrices({"nngp": out}, net, x1, x2, Parametrization.NTK, width, tile, memory, progress)["nngp"]
 
 
 def ntk(
@@ -129,8 +127,7 @@ def ntk(
     (3, 2)
 
     """
-    request = _Request(net, *paired(x1, x2), parametrization, width, tile, memory, progress)
-    return request.matrices(("ntk",), None if out is None else {"ntk": out})["ntk"]
+    return _matrices({"ntk": out}, net, x1, x2, parametrization, width, tile, memory, progress)["ntk"]
 
 
 def diagonal(
@@ -160,33 +157,34 @@ def diagonal(
     return exact_diagonal(_kernel(net, rows, len(rows), parametrization, width), rows)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """Arguments of `gram`; `x2=None`: the matrix is symmetric."""
-
-    net: Network
-    x1: Rows
-    x2: Rows | None
-    parametrization: Parametrization | str
-    width: int | None
-    tile: int | None
-    memory: int | None
-    progress: Callable[[Progress], None] | None
-
-    def matrices(self, fields: tuple[Field, ...], out: dict[Field, np.ndarray] | None) -> dict[Field, np.ndarray]:
-        """The kernels with these names, in `out` if there is one."""
-        n1, n2 = len(self.x1), len(self.x1 if self.x2 is None else self.x2)
-        entries = n1 * (n1 + 1) // 2 if self.x2 is None else n1 * n2
-        kernel = _kernel(self.net, self.x1, entries, self.parametrization, self.width)
-        most = kernel.examples_per_tile(self.x1.x.itemsize) if self.tile is None else whole(self.tile, "tile")
-        size, shape, dtype = Size(fitted(n1, most), fitted(n2, most)), (n1, n2, *kernel.site_shape()), self.x1.x.dtype
-        plan_memory(kernel, shape, dtype, 0 if out else len(fields), size, self.memory)
-        for field, array in (out or {}).items():
-            if array.shape != shape or array.dtype != dtype:
-                raise InputError(f"out for {field} is {array.dtype} {array.shape}, expected {dtype} {shape}.")
-        matrices = out or {field: np.empty(shape, dtype) for field in fields}
-        fill(kernel, self.x1, self.x2, matrices, size=size, progress=self.progress)
-        return matrices
+def _matrices(
+    out: dict[Field, np.ndarray | None],
+    net: Network,
+    x1: Any,
+    x2: Any,
+    parametrization: Parametrization | str,
+    width: int | None,
+    tile: int | None,
+    memory: int | None,
+    progress: Callable[[Progress], None] | None,
+) -> dict[Field, np.ndarray]:
+    """The kernels that `out` names, in its arrays where it has some; the rest is as in `gram`."""
+    left, right = paired(x1, x2)
+    n1, n2 = len(left), len(left if right is None else right)
+    entries = n1 * (n1 + 1) // 2 if right is None else n1 * n2
+    kernel = _kernel(net, left, entries, parametrization, width)
+    most = kernel.examples_per_tile(left.x.itemsize) if tile is None else whole(tile, "tile")
+    size, shape, dtype = Size(fitted(n1, most), fitted(n2, most)), (n1, n2, *kernel.site_shape()), left.x.dtype
+    given = {field: array for field, array in out.items() if array is not None}
+    plan_memory(kernel, shape, dtype, len(out) - len(given), size, memory)
+    for field, array in given.items():
+        if array.shape != shape or array.dtype != dtype:
+            raise InputError(f"out for {field} is {array.dtype} {array.shape}, expected {dtype} {shape}.")
+    matrices: dict[Field, np.ndarray] = {
+        field: np.empty(shape, dtype) if array is None else array for field, array in out.items()
+    }
+    fill(kernel, left, right, matrices, size=size, progress=progress)
+    return matrices
 
 
 def _kernel(

@@ -310,7 +310,7 @@ def _peak(fast, x1, x2) -> int:
 def test_the_tile_shrinks_as_pairs_grow_dear():
     small, large = (ew.Infinite(ew.Serial(conv(3, 3), RELU, GAP), (size, size, 3)) for size in (4, 64))
     flat = ew.Infinite(ew.Serial(conv(3, 3), RELU, FLAT), (64, 64, 3))
-    sizes = [Compiled(kernel).examples_per_tile(4) for kernel in (small, large, flat)]
+    sizes = [Compiled(kernel, match(kernel)).examples_per_tile(4) for kernel in (small, large, flat)]
     assert sizes == [512, 32, 512]
 
 

@@ -1,13 +1,11 @@
 """Kernel matrices, tile by tile: rows that are checked, memory that is counted. Shared by all rooms, public to none."""
 
-from ._backends import AbstractBackend as AbstractBackend
-from ._backends import Field as Field
-from ._backends import InProcess as InProcess
-from ._backends import Job as Job
 from ._inputs import Rows as Rows
 from ._inputs import as_rows as as_rows
 from ._inputs import matching as matching
 from ._inputs import paired as paired
+from ._jobs import Field as Field
+from ._jobs import Job as Job
 from ._matrix import Gram as Gram
 from ._matrix import diagonal as diagonal
 from ._matrix import fill as fill

@@ -9,8 +9,8 @@ import numpy as np
 
 from .._compile import trusted_jit
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Inputs
-from ._backends import AbstractBackend, Field, InProcess, Job
 from ._inputs import Rows
+from ._jobs import Field, Job, computed
 from ._memory import require
 from ._tiles import Progress, Size, collect, fitted, tiles
 
@@ -35,13 +35,12 @@ def fill(
     out: dict[Field, np.ndarray],
     *,
     size: Size,
-    backend: AbstractBackend | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> None:
     """Write the requested kernels between `x1` and `x2` into `out`; `x2=None` means symmetric."""
     symmetric, other = x2 is None, x1 if x2 is None else x2
     todo = list(tiles(len(x1), len(other), size, symmetric=symmetric))
-    done = (backend or InProcess()).run(Job(kernel, tuple(out)), x1, other, todo, size)
+    done = computed(Job(kernel, tuple(out)), x1, other, todo, size)
     collect(done, out, kernel.pairs if symmetric else None, total=len(todo), progress=progress)
     if symmetric:
         exact, index = diagonal(kernel, x1), np.arange(len(x1))

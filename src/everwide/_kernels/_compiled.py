@@ -159,11 +159,10 @@ def compiled(kernel: Infinite, entries: float = math.inf) -> AbstractKernelFunct
     """
     if importlib.util.find_spec("numba") is None or jax.default_backend() != "cpu":
         return kernel
-    if kernel.input_shape[-1] > _MOST_CHANNELS:
+    parts = match(kernel) if kernel.input_shape[-1] <= _MOST_CHANNELS else None
+    if parts is None or entries * pairs_of_sites(parts.trunk) * _XLA_SECONDS < _WORTH_COMPILING:
         return kernel
-    faster = Compiled(kernel)
-    worth = faster.parts and entries * pairs_of_sites(faster.parts.trunk) * _XLA_SECONDS >= _WORTH_COMPILING
-    return faster if worth else kernel
+    return Compiled(kernel, parts)
 
 
 class Compiled(AbstractHostKernelFunction):
@@ -174,22 +173,21 @@ class Compiled(AbstractHostKernelFunction):
     >>> import everwide as ew, jax.numpy as jnp
     >>> net = ew.Serial(ew.Conv((3,)), ew.Relu(), ew.Flatten(), ew.Dense(1))
     >>> x = ew.Inputs(jnp.ones((2, 5, 3)))
-    >>> Compiled(ew.Infinite(net, (5, 3))).diagonal(x).ntk.shape
+    >>> compiled(ew.Infinite(net, (5, 3))).diagonal(x).ntk.shape
     (2,)
     """
 
     infinite: Infinite
     pairs: Pairs = eqx.field(static=True)
-    parts: Match | None  # what the loops compute and what is left to do; `None` where they are not made for the network
+    parts: Match  # what the loops compute and what is left to do
 
-    def __init__(self, infinite: Infinite):
-        self.infinite, self.pairs, self.parts = infinite, infinite.pairs, match(infinite)
+    def __init__(self, infinite: Infinite, parts: Match):
+        self.infinite, self.pairs, self.parts = infinite, infinite.pairs, parts
 
     def block(self, x1: Inputs, x2: Inputs) -> Block:
-        parts = self._parts_for(x1, x2)
-        if parts is None:
+        if not _plain(x1, x2):
             return _defined_block(self.infinite, x1, x2)
-        wanted = self.infinite.wanted
+        parts, wanted = self.parts, self.infinite.wanted
         full = bool(parts.tail.demand(wanted).own)
         a, b = np.asarray(x1.x), np.asarray(x2.x)
         lanes = lanes_for(max(len(a), len(b)), a.itemsize)  # the longer batch fills them
@@ -201,49 +199,37 @@ class Compiled(AbstractHostKernelFunction):
         def own(values):
             return Covariance(_array(values, a.dtype), None, same=True) if full else None
 
-        k = self._kernel(parts, _pair(both, a.dtype), own(first.own[0][:, None]), own(second.own[0][None, :]))
+        k = self._kernel(_pair(both, a.dtype), own(first.own[0][:, None]), own(second.own[0][None, :]))
         return _finished(parts.tail, k, wanted)
 
     def diagonal(self, x: Inputs) -> Block:
-        parts = self._parts_for(x)
-        if parts is None:
+        if not _plain(x):
             return _defined_diagonal(self.infinite, x)
         a = np.asarray(x.x)
-        own = rows(parts.trunk, a, lanes_for(len(a), a.itemsize), full=True).own
-        return _finished(parts.tail, self._kernel(parts, _pair(own, a.dtype, same=True)), self.infinite.wanted)
+        own = rows(self.parts.trunk, a, lanes_for(len(a), a.itemsize), full=True).own
+        return _finished(self.parts.tail, self._kernel(_pair(own, a.dtype, same=True)), self.infinite.wanted)
 
     def site_shape(self) -> tuple[int, ...]:
         return ()
 
     def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
-        if self.parts is None:
-            return self.infinite.tile_bytes(n1, n2, itemsize)
         return tile_bytes(self.parts.trunk, self.infinite.input_shape[-1], n1, n2, itemsize)
 
     def examples_per_tile(self, itemsize: int) -> int:
         """A square tile takes seconds, not minutes: it is a step of the progress that is reported."""
-        if self.parts is None:
-            return self.infinite.examples_per_tile(itemsize)
         pairs = _TILE_SECONDS * threads() / (_SECONDS * pairs_of_sites(self.parts.trunk))
         return min(_LARGEST_TILE, 32 * max(1, round(math.sqrt(pairs) / 32)))
 
-    def _parts_for(self, *inputs: Inputs) -> Match | None:
-        plain = all(x.mask is None and x.graph is None and x.x.dtype in (jnp.float32, jnp.float64) for x in inputs)
-        same = len({x.x.dtype for x in inputs}) == 1
-        return self.parts if plain and same else None
-
-    def _kernel(
-        self, parts: Match, cross: Covariance, own1: Covariance | None = None, own2: Covariance | None = None
-    ) -> Kernel:
+    def _kernel(self, cross: Covariance, own1: Covariance | None = None, own2: Covariance | None = None) -> Kernel:
         """What the tail reads."""
-        return Kernel(
-            cross,
-            own1,
-            own2,
-            channels=parts.signal.channels,
-            width=self.infinite.width,
-            parametrization=self.infinite.parametrization,
-        )
+        signal, law = self.parts.signal, self.parts.signal.parametrization
+        return Kernel(cross, own1, own2, channels=signal.channels, width=signal.width, parametrization=law)
+
+
+def _plain(*inputs: Inputs) -> bool:
+    """Whether the loops are made for these inputs: no masks or graphs, one dtype of full precision."""
+    known = all(x.mask is None and x.graph is None and x.x.dtype in (jnp.float32, jnp.float64) for x in inputs)
+    return known and len({x.x.dtype for x in inputs}) == 1
 
 
 @trusted_filter_jit

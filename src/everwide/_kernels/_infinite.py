@@ -56,25 +56,14 @@ class Infinite(AbstractKernelFunction):
     """
 
     net: AbstractLayer
-    input_shape: tuple[int, ...] = eqx.field(static=True)
-    pairs: Pairs = eqx.field(static=True)
-    width: int | None = eqx.field(static=True)
-    parametrization: Parametrization = eqx.field(static=True)
+    input_shape: tuple[int, ...] = eqx.field(static=True, converter=tuple)
+    pairs: Pairs = eqx.field(static=True, kw_only=True, default=Pairs.ALL_SITES)
+    width: int | None = eqx.field(static=True, kw_only=True, default=None)
+    parametrization: Parametrization = eqx.field(
+        static=True, kw_only=True, converter=Parametrization, default=Parametrization.NTK
+    )
 
-    def __init__(
-        self,
-        net: AbstractLayer,
-        input_shape: tuple[int, ...],
-        *,
-        pairs: Pairs = Pairs.ALL_SITES,
-        width: int | None = None,
-        parametrization: Parametrization | str = Parametrization.NTK,
-    ):
-        self.net = net
-        self.input_shape = tuple(input_shape)
-        self.pairs = pairs
-        self.width = width
-        self.parametrization = Parametrization(parametrization)
+    def __check_init__(self) -> None:
         self.output()
 
     def output(self) -> Signal:

@@ -1,6 +1,5 @@
-"""Where tiles of a kernel matrix are computed."""
+"""How tiles of a kernel matrix are computed."""
 
-import abc
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -43,35 +42,21 @@ def _block_with_itself(job: Job, x: Inputs) -> Values:
     return job.fields(job.kernel.block(x, x))  # the same object, so that the kernel need not care for the diagonal
 
 
-class AbstractBackend(eqx.Module):
-    """Where tiles are computed."""
+def computed(
+    job: Job, x1: Rows, x2: Rows, todo: Iterable[Tile], size: Size
+) -> Iterator[tuple[Tile, dict[str, np.ndarray]]]:
+    """Finished tiles of at most `size`, a few in flight: one is written while the next is computed."""
+    with jax.enable_x64(True):
+        left = _blocks(x1, size.rows)
+        right = left if x1 is x2 else _blocks(x2, size.cols)
 
-    @abc.abstractmethod
-    def run(
-        self, job: Job, x1: Rows, x2: Rows, todo: Iterable[Tile], size: Size
-    ) -> Iterator[tuple[Tile, dict[str, np.ndarray]]]:
-        """Yield finished tiles of at most `size`, in any order."""
+    def started() -> Iterator[tuple[Tile, Values]]:
+        for tile in todo:
+            with jax.enable_x64(True):  # not around the yield: the setting belongs to the caller
+                values = job(left[tile.rows.start], right[tile.cols.start])
+            yield tile, values
 
-
-class InProcess(AbstractBackend):
-    """In this process, a few tiles in flight: one is written while the next is computed."""
-
-    in_flight: int = 2
-
-    def run(
-        self, job: Job, x1: Rows, x2: Rows, todo: Iterable[Tile], size: Size
-    ) -> Iterator[tuple[Tile, dict[str, np.ndarray]]]:
-        with jax.enable_x64(True):
-            left = _blocks(x1, size.rows)
-            right = left if x1 is x2 else _blocks(x2, size.cols)
-
-        def started() -> Iterator[tuple[Tile, Values]]:
-            for tile in todo:
-                with jax.enable_x64(True):  # not around the yield: the setting belongs to the caller
-                    values = job(left[tile.rows.start], right[tile.cols.start])
-                yield tile, values
-
-        return finished(started(), self.in_flight)
+    return finished(started())
 
 
 def _blocks(x: Rows, size: int) -> dict[int, Inputs]:
