@@ -10,7 +10,8 @@ import pytest
 
 import everwide as ew
 from everwide.layers import AbstractLayer
-from everwide.testing import ConformanceError, check_layer, example_inputs
+from everwide.testing import ConformanceError, check_layer
+from everwide.testing._check_layer import example_inputs
 from everwide.testing._draws import sample_kernels
 
 pytestmark = pytest.mark.once

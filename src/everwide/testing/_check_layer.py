@@ -97,21 +97,7 @@ def check_layer(
 
 
 def example_inputs(key: Array, input_shape: tuple[int, ...], graph: Graph | None = None) -> Inputs:
-    """Three random examples; where there are sites, the last example lacks one and the second a few.
-
-    Args:
-        key: A JAX key.
-        input_shape: Of one example: `(*sites, channels)`.
-        graph: The graphs of three examples, for layers that need one.
-
-    Returns:
-        `Inputs` with a mask where there are sites.
-
-    >>> import jax
-    >>> from everwide.testing import example_inputs
-    >>> example_inputs(jax.random.key(0), (4, 2)).x.shape
-    (3, 4, 2)
-    """
+    """Three random examples; where there are sites, the last example lacks one and the second a few."""
     x = jr.normal(key, (_EXAMPLES, *input_shape))
     sites = input_shape[:-1]
     if not sites or sites[0] < 2:
