@@ -5,9 +5,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-
-_LAST_COUNT = np.iinfo(np.int32).max
 
 
 class AdamStarState(NamedTuple):
@@ -51,7 +48,7 @@ def scale_by_adam_star(
         return jnp.where(size > 0, 1 / jnp.where(size > 0, size, 1), 0)
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, AdamStarState]:
-        count = jnp.where(state.steps < _LAST_COUNT, state.steps + 1, state.steps)
+        count = jnp.asarray(optax.safe_increment(state.steps))
         first = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.first, updates)
         second = jax.tree.map(lambda v, s: b2 * v + (1 - b2) * s, state.second, squares(updates, extra))
         factors = spread(jax.tree.map(lambda v: inverse(v, count), second))

@@ -70,9 +70,8 @@ class Comparison:
         The error is that of a straight line through all seeds of all widths. What is zero somewhere (the gap of a
         linear network) or not finite (training has diverged) has no exponent: `nan`.
         """
-        names = [name for name in Curves._fields if not name.startswith("loss")]
-        largest = self.largest()._asdict()
-        return {name: _power_law(self.widths, largest[name]) for name in names}
+        largest = self.largest()._asdict().items()
+        return {name: _power_law(self.widths, values) for name, values in largest if not name.startswith("loss")}
 
     @property
     def diverged(self) -> tuple[int, ...]:
@@ -116,10 +115,7 @@ def _power_law(widths: tuple[int, ...], values: np.ndarray) -> PowerLaw:
     if len(widths) < 2 or not (np.isfinite(values) & (values > 0)).all():
         return PowerLaw(float("nan"), float("nan"))
     x = np.log(np.broadcast_to(np.asarray(widths, float)[:, None], values.shape)).ravel()
-    y = np.log(values).ravel()
-    spread = np.sum((x - x.mean()) ** 2)
-    exponent = np.sum((x - x.mean()) * (y - y.mean())) / spread
-    rest = y - y.mean() - exponent * (x - x.mean())
-    freedom = len(y) - 2
-    error = np.sqrt(np.sum(rest**2) / freedom / spread) if freedom else np.nan
+    (exponent, _), squares, *_ = np.polyfit(x, np.log(values).ravel(), 1, full=True)
+    freedom = len(x) - 2
+    error = np.sqrt(squares[0] / freedom / np.sum((x - x.mean()) ** 2)) if freedom else np.nan
     return PowerLaw(float(exponent), float(error))

@@ -257,19 +257,16 @@ class QuadraticTraining(eqx.Module):
         by = self._products()
         return v - by.pull(self._inverse(by.push(v)))
 
-    def _inverse(self, v: Outputs) -> Outputs:
-        """The pseudo-inverse of the tangent kernel, applied."""
-        seen = self.eigenvalues > 0
-        inverse = jnp.where(seen, 1 / jnp.where(seen, self.eigenvalues, 1), 0)
-        return self.eigenvectors @ (inverse * (self.eigenvectors.T @ v))
-
-    def _displacement(self, time: float | Array) -> Vector:
+    def _inverse(self, v: Outputs, time: float | Array = jnp.inf) -> Outputs:
+        """What gradient flow has learned of `v` by then; at last, the pseudo-inverse of the tangent kernel, applied."""
         time = jnp.asarray(time, self.residual.dtype) / batch_size(self.x)  # of the mean loss
         seen = self.eigenvalues > 0
         lam = jnp.where(seen, self.eigenvalues, 1)
         learned = jnp.where(seen, -jnp.expm1(-time * lam) / lam, 0)  # the features of unseen modes vanish
-        weights = self.eigenvectors @ (learned * (self.eigenvectors.T @ self.residual))
-        return self.start - self._products().pull(weights)
+        return self.eigenvectors @ (learned * (self.eigenvectors.T @ v))
+
+    def _displacement(self, time: float | Array) -> Vector:
+        return self.start - self._products().pull(self._inverse(self.residual, time))
 
     def _products(self) -> Products:
         return products(self.model.function, self.model.params, self.x)

@@ -60,9 +60,8 @@ def kernel_distance(k0: Any, k1: Any) -> KernelDistance:
     second = second.astype(first.dtype)
     change = second - first
     frobenius = jnp.linalg.norm(change)
-    operator = jnp.linalg.norm(change, 2)
     alignment, cka = _cosine(first, second), _cosine(_centred(first), _centred(second))
-    return KernelDistance(frobenius, frobenius / jnp.linalg.norm(first), operator, alignment, cka)
+    return KernelDistance(frobenius, frobenius / jnp.linalg.norm(first), jnp.linalg.norm(change, 2), alignment, cka)
 
 
 def label_alignment(k: Any, y: Any) -> LabelAlignment:

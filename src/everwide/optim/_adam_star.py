@@ -55,16 +55,12 @@ def _scale_by_adam_star(b1: Any, b2: Any, eps: Any, width_axes: Any) -> optax.Gr
     def averaged(tree: Any) -> Any:
         leaves, structure = jax.tree.flatten(tree)
         pairs = zip(leaves, axes_of(width_axes, tree), strict=True)
-        return jax.tree.unflatten(structure, [_averaged(jnp.square(leaf), axes) for leaf, axes in pairs])
+        return jax.tree.unflatten(structure, [jnp.mean(jnp.square(leaf), axes, keepdims=True) for leaf, axes in pairs])
 
     def begin(params: Any) -> Any:
         return averaged(jax.tree.map(jnp.zeros_like, params))
 
     return scale_by_adam_star(b1, b2, eps, begin, lambda updates, _: averaged(updates), lambda factors: factors)
-
-
-def _averaged(squares: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    return jnp.mean(squares, axes, keepdims=True) if axes else squares
 
 
 def axes_of(width_axes: Any, tree: Any) -> list[tuple[int, ...]]:
@@ -86,19 +82,14 @@ def _is_axes(given: Any) -> bool:
 
 
 def _spread(prefix: Any, tree: Any) -> list[Axes]:
-    given: list[Axes] = []
-
-    def collect(axes: Axes, part: Any) -> None:
-        given.extend([axes] * len(jax.tree.leaves(part)))
-
     try:
-        jax.tree.map(collect, prefix, tree, is_leaf=_is_axes)
+        spread = jax.tree.map(lambda axes, part: jax.tree.map(lambda _: axes, part), prefix, tree, is_leaf=_is_axes)
     except (ValueError, TypeError) as fault:
         raise InputError(
             f"adam_star(width_axes={prefix!r}): expected axes, a function, or a tree of axes: the parameters' own "
             f"tree, or its upper part. {fault}"
         ) from fault
-    return given
+    return jax.tree.structure(tree).flatten_up_to(spread)
 
 
 def _checked(axes: Any, path: Any, leaf: Any) -> tuple[int, ...]:

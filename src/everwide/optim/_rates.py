@@ -134,8 +134,10 @@ def _affine_rates(affine: RandomAffine, params: Affine, rule: Rule) -> Affine:
     """Factors in place of the weight and the bias; what is missing (masked trees) stays missing."""
     fans = params.fans
     moved = 0.0 if affine.frozen else 1.0
-    weight = moved * _weight_rate(fans, rule) * _drawn_size(affine.w_std * fans.size, fans, rule)
-    bias = moved * _bias_rate(fans, rule) * _drawn_size(affine.b_std, fans, rule) if affine.b_std is not None else None
+    weight = moved * _unit_rate(fans, rule, fans.reads_hidden) * _drawn_size(affine.w_std * fans.size, fans, rule)
+    bias = None
+    if affine.b_std is not None:
+        bias = moved * _unit_rate(fans, rule, reads_hidden=False) * _drawn_size(affine.b_std, fans, rule)
 
     def filled(old, new):
         return jax.tree.map(lambda _: new, old)
@@ -151,19 +153,11 @@ def _drawn_size(size: Factor, fans: Any, rule: Rule) -> Factor:
     return size * size if rule is Rule.SGD else size
 
 
-def _weight_rate(fans: Any, rule: Rule) -> float:
-    """Of weights that are drawn with unit variance."""
-    n_in, n_out = fans.fan_in if fans.reads_hidden else 1, fans.fan_out if fans.feeds_hidden else 1
+def _unit_rate(fans: Any, rule: Rule, reads_hidden: bool) -> float:
+    """Of what is drawn with unit variance. A bias is a weight that reads no hidden channels."""
+    n_in, n_out = fans.fan_in if reads_hidden else 1, fans.fan_out if fans.feeds_hidden else 1
     if not fans.parametrization.learns_features:
         return 1.0 if rule is Rule.SGD else (n_in * n_out) ** -0.5
     if rule is Rule.SGD:
-        return float(n_in if fans.reads_hidden else n_out)
+        return float(n_in if reads_hidden else n_out)
     return n_in**-0.5 if fans.feeds_hidden else 1.0
-
-
-def _bias_rate(fans: Any, rule: Rule) -> float:
-    """Of biases that are drawn with unit variance."""
-    n_out = fans.fan_out if fans.feeds_hidden else 1
-    if fans.parametrization.learns_features:
-        return float(n_out) if rule is Rule.SGD else 1.0
-    return 1.0 if rule is Rule.SGD else n_out**-0.5
