@@ -65,10 +65,15 @@ def _start(leaves: list[Any], x: list[Any], plain: Container[int]) -> list[Value
 def plan(fn: Callable[..., jax.Array], names: tuple[str, ...], leaves: list[Any], x: list[Any]) -> Plan:
     """Trace `fn(leaves, x)`, the vector of outputs for one example, and walk until no leaf is refused."""
     equations = jax.make_jaxpr(fn)(leaves, x)
-    plain: set[int] = set()
-    unpooled: frozenset[int] = frozenset()
+    plain, unpooled = frozenset[int](), frozenset[int]()
+
+    def looked(leaves: list[Any], x: list[Any]) -> Ledger:
+        ledger = Ledger(None, unpooled)
+        look(equations, _start(leaves, x, plain), ledger)
+        return ledger
+
     while True:
-        ledger = _looked(equations, leaves, x, frozenset(plain), unpooled)
+        ledger = dry(looked, leaves, x)
         mixed = {s.leaf for s in ledger.sites if s.pooled} & {s.leaf for s in ledger.sites if not s.pooled}
         shares, refused = _shares(ledger)
         if mixed:
@@ -79,19 +84,6 @@ def plan(fn: Callable[..., jax.Array], names: tuple[str, ...], leaves: list[Any]
             break
     outputs = equations.out_avals[0].shape[0]
     return Plan(equations, names, outputs, tuple(shares), tuple(sorted(plain)), unpooled, tuple(ledger.taps))
-
-
-def _looked(
-    equations: ClosedJaxpr, leaves: list[Any], x: list[Any], plain: frozenset[int], unpooled: frozenset[int]
-) -> Ledger:
-    """What a walk writes down that only looks."""
-
-    def run(leaves: list[Any], x: list[Any]) -> Ledger:
-        ledger = Ledger(None, unpooled)
-        look(equations, _start(leaves, x, plain), ledger)
-        return ledger
-
-    return dry(run, leaves, x)
 
 
 def _shares(ledger: Ledger) -> tuple[list[Share], set[int]]:

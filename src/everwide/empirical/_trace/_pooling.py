@@ -107,10 +107,11 @@ def _elementwise(eqn: JaxprEqn, shape: Sequence[int]) -> bool:
     if name == "broadcast_in_dim":  # of a single number
         return eqn.invars[0].aval.shape == ()  # pyright: ignore[reportAttributeAccessIssue]
     if name in (*CALLS, "custom_jvp_call", "custom_vjp_call"):
-        return all(_elementwise(inner, shape) for inner in _inner(eqn).eqns)
+        return all(_elementwise(inner, shape) for inner in called(eqn)[0].eqns)
     return name in ELEMENTWISE
 
 
-def _inner(eqn: JaxprEqn) -> Jaxpr:
+def called(eqn: JaxprEqn) -> tuple[Jaxpr, Sequence[Any]]:
+    """The equations that a call runs, and their constants."""
     inner = eqn.params["call_jaxpr" if "call_jaxpr" in eqn.params else "jaxpr"]
-    return inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner
+    return (inner.jaxpr, inner.consts) if isinstance(inner, ClosedJaxpr) else (inner, ())

@@ -124,13 +124,10 @@ class Dot:
         return data.transpose(sum(self.data, ())).reshape(groups, tokens, -1)
 
     def right(self, cotangent: Array) -> Array:
-        first, tokens = len(self.groups), len(self.data[1])
-        groups = math.prod(cotangent.shape[:first])
-        if self.weight_first:
-            count = math.prod(cotangent.shape[cotangent.ndim - tokens :])
-            return cotangent.reshape(groups, -1, count).swapaxes(1, 2)
-        count = math.prod(cotangent.shape[first : first + tokens])
-        return cotangent.reshape(groups, count, -1)
+        groups, tokens = range(len(self.groups)), self.tokens()
+        outputs = (axis for axis in range(cotangent.ndim) if axis not in (*groups, *tokens))
+        sizes = (math.prod(cotangent.shape[axis] for axis in axes) for axes in (groups, tokens))
+        return cotangent.transpose(*groups, *tokens, *outputs).reshape(*sizes, -1)
 
 
 @dataclass(frozen=True)
@@ -155,8 +152,7 @@ class Convolution:
         return _without_tokens(where, tuple(range(len(space) + 1)), 1)
 
     def tokens(self) -> tuple[int, ...]:
-        examples, _, *space = self.result
-        return (examples, *space)
+        return (self.result[0], *self.result[2:])
 
     def layout(self) -> tuple:
         return ("convolution", self.result, self.groups)
@@ -164,8 +160,6 @@ class Convolution:
     def left(self, data: Array) -> Array:
         seen = patches(data, self.window)  # (tokens, taps, channels)
         tokens, taps, _ = seen.shape
-        if self.groups == 1:
-            return seen.reshape(1, tokens, -1)
         split = seen.reshape(tokens, taps, self.groups, -1)
         return split.transpose(2, 0, 1, 3).reshape(self.groups, tokens, -1)
 

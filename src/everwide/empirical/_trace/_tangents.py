@@ -1,5 +1,6 @@
 """The derivatives of a JAX function, leaf by leaf."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -123,17 +124,15 @@ def _factor(share: Share, left: Array, right: Array) -> Factor:
 
 def _rights(sites: Sequence[Site], records: Sequence[Record], taps: Sequence[Array]) -> Array:
     """The cotangents at all sites of a share, `(k, groups, tokens, outputs)`."""
-
-    def one(site: Site) -> Array:
-        return jax.vmap(lambda tap: _right(site, records[site.record].scale, tap))(taps[site.tap])
-
-    return _joined([one(site) for site in sites], axis=2)
+    each = [jax.vmap(functools.partial(_right, s, records[s.record].scale))(taps[s.tap]) for s in sites]
+    return _joined(each, axis=2)
 
 
 def _lefts(sites: Sequence[Site], records: Sequence[Record], taps: Sequence[Array]) -> Array:
     """What came in at all sites of a share, `(groups, tokens, inputs)`, or the indices `(tokens,)`."""
     if isinstance(sites[0].rule, Embedding):
-        return _joined([_indices(site, records[site.record].data) for site in sites], axis=0)
+        each = (_in_every_step(site.rule.left, site.arranged.nest)(records[site.record].data) for site in sites)
+        return _joined([indices.reshape(-1) for indices in each], axis=0)
     return _joined([_left(site, records[site.record], taps[site.tap][0]) for site in sites], axis=1)
 
 
@@ -165,21 +164,18 @@ def _left(site: Site, record: Record, tap: Array) -> Array:
     return _folded(one, site.arranged.nest, *record, tap)
 
 
-def _indices(site: Site, data: Array) -> Array:
-    fn = site.rule.left
-    for _ in site.arranged.nest:
+def _in_every_step(fn: Callable[..., Array], nest: tuple[Level, ...]) -> Callable[..., Array]:
+    for _ in nest:
         fn = jax.vmap(fn)
-    return fn(data).reshape(-1)
+    return fn
 
 
 def _folded(fn: Callable[..., Array], nest: tuple[Level, ...], *arrays: Array | None) -> Array:
     """Apply `fn` in every step of the loops; steps with weights of their own are groups, the others are tokens."""
-    for _ in nest:
-        fn = jax.vmap(fn)
     depth = len(nest)
     groups = [i for i, level in enumerate(nest) if level.stride]
     tokens = [i for i, level in enumerate(nest) if not level.stride]
-    moved = fn(*arrays).transpose(*groups, depth, *tokens, depth + 1, depth + 2)
+    moved = _in_every_step(fn, nest)(*arrays).transpose(*groups, depth, *tokens, depth + 1, depth + 2)
     sizes = moved.shape[: len(groups) + 1], moved.shape[len(groups) + 1 : -1]
     return moved.reshape(*map(math.prod, sizes), moved.shape[-1])
 

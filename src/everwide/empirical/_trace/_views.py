@@ -4,6 +4,7 @@ Which entries of the leaf a view shows, and in which order, is what numpy's stri
 array over memory that is never touched, and numpy does the bookkeeping.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -75,23 +76,26 @@ def viewed(eqn: JaxprEqn, operands: Sequence[Any], position: int, view: View) ->
         return [view.at(part) for part in np.split(view.where, cuts, params["axis"])]
     if name == "convert_element_type":
         return [view] if jnp.issubdtype(params["new_dtype"], jnp.floating) else None
-    factor = scaling(eqn, operands, position)
-    return None if factor is None else [view.times(factor)]
+    return [view.times(scaling(eqn, operands, position))] if scales(eqn, position) else None
 
 
-def scaling(eqn: JaxprEqn, operands: Sequence[Any], position: int) -> Array | None:
-    """The number by which an equation multiplies the operand at `position`, if that is all it does."""
-    name = eqn.primitive.name
+def scales(eqn: JaxprEqn, position: int) -> bool:
+    """Whether all that an equation does is to multiply the operand at `position` by a number."""
+    name, shapes = eqn.primitive.name, [v.aval.shape for v in eqn.invars]  # pyright: ignore[reportAttributeAccessIssue]
     if name == "neg":
+        return True
+    if name != "mul" and (name, position) != ("div", 0):
+        return False
+    result: Any = eqn.outvars[0].aval
+    return math.prod(shapes[1 - position]) == 1 and shapes[position] == result.shape
+
+
+def scaling(eqn: JaxprEqn, operands: Sequence[Any], position: int) -> Array:
+    """The number by which an equation multiplies the operand at `position`, where it `scales` that."""
+    if eqn.primitive.name == "neg":
         return jnp.asarray(-1, operands[0].dtype)
-    if name not in ("mul", "div") or jnp.size(operands[1 - position]) != 1:
-        return None
-    if jnp.shape(operands[position]) != eqn.outvars[0].aval.shape:  # pyright: ignore[reportAttributeAccessIssue]
-        return None
     other = jnp.asarray(operands[1 - position])
-    if name == "mul":
-        return other
-    return 1 / other if position == 0 else None
+    return other if eqn.primitive.name == "mul" else 1 / other
 
 
 def _reshaped(where: np.ndarray, params: dict[str, Any]) -> np.ndarray | None:
@@ -106,16 +110,9 @@ def _sliced(where: np.ndarray, params: dict[str, Any]) -> np.ndarray:
     return where[tuple(map(slice, params["start_indices"], params["limit_indices"], steps))]
 
 
-def _reversed(where: np.ndarray, params: dict[str, Any]) -> np.ndarray:
-    return where[tuple(slice(None, None, -1 if i in params["dimensions"] else 1) for i in range(where.ndim))]
-
-
 def _broadcast(where: np.ndarray, params: dict[str, Any]) -> np.ndarray:
-    kept = params["broadcast_dimensions"]
-    shape = [1] * len(params["shape"])
-    for axis, size in zip(kept, where.shape, strict=True):
-        shape[axis] = size
-    return np.broadcast_to(where.reshape(shape), params["shape"])
+    new = set(range(len(params["shape"]))) - set(params["broadcast_dimensions"])
+    return np.broadcast_to(np.expand_dims(where, tuple(new)), params["shape"])
 
 
 _MOVES: dict[str, Callable[[np.ndarray, dict[str, Any]], np.ndarray | None]] = {
@@ -124,7 +121,7 @@ _MOVES: dict[str, Callable[[np.ndarray, dict[str, Any]], np.ndarray | None]] = {
     "squeeze": lambda where, params: where.squeeze(tuple(params["dimensions"])),
     "expand_dims": lambda where, params: np.expand_dims(where, tuple(params["dimensions"])),
     "slice": _sliced,
-    "rev": _reversed,
+    "rev": lambda where, params: np.flip(where, tuple(params["dimensions"])),
     "broadcast_in_dim": _broadcast,
     "copy": lambda where, _: where,
     "copy_p": lambda where, _: where,

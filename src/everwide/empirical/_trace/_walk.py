@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from . import _pooling as pooling
 from ._ledger import Ledger, Pooled, Use, Value
 from ._sites import rule_for
-from ._views import View, scaling, viewed
+from ._views import View, scales, scaling, viewed
 
 SUMS = ("add", "sub", "add_any")
 
@@ -87,25 +87,20 @@ def _is_over_tokens(use: Use, shape: tuple[int, ...], sink: JaxprEqn) -> bool:
 def _may_wait(jaxpr: Jaxpr) -> set[Any]:
     """Variables that are read once, where the cotangent of what is read is known from that of the result."""
     readers: dict[Any, list[JaxprEqn | None]] = {}
-    for eqn in jaxpr.eqns:
-        for var in eqn.invars:
-            readers.setdefault(None if isinstance(var, Literal) else var, []).append(eqn)
-    for var in jaxpr.outvars:
-        readers.setdefault(None if isinstance(var, Literal) else var, []).append(None)
-    return {var for var, eqns in readers.items() if var is not None and len(eqns) == 1 and _carries(eqns[0], var)}
+    inside = ((eqn, var) for eqn in jaxpr.eqns for var in eqn.invars)
+    for eqn, var in (*inside, *((None, var) for var in jaxpr.outvars)):
+        if not isinstance(var, Literal):
+            readers.setdefault(var, []).append(eqn)
+    return {var for var, eqns in readers.items() if len(eqns) == 1 and _carries(eqns[0], var)}
 
 
 def _carries(eqn: JaxprEqn | None, var: Any) -> bool:
     """An equation only adds something to `var`, or multiplies it by a number. `None`: it is a result."""
     if eqn is None:
         return True
-    name, shapes = eqn.primitive.name, [v.aval.shape for v in eqn.invars]  # pyright: ignore[reportAttributeAccessIssue]
-    if eqn.outvars[0].aval.shape != var.aval.shape:  # pyright: ignore[reportAttributeAccessIssue]
-        return False
-    if name in ("mul", "div"):
-        position = next(i for i, v in enumerate(eqn.invars) if v is var)
-        return int(np.prod(shapes[1 - position])) == 1 and not (name == "div" and position == 1)
-    return name in SUMS or name == "neg"
+    if eqn.primitive.name in SUMS:
+        return eqn.outvars[0].aval.shape == var.aval.shape  # pyright: ignore[reportAttributeAccessIssue]
+    return scales(eqn, eqn.invars.index(var))
 
 
 def _step(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> list[Value]:
@@ -114,8 +109,7 @@ def _step(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> list[Value]:
         return [_sum(eqn, operands, ledger) if name in SUMS else _scaled(eqn, operands, ledger)]
     seen = [i for i, value in enumerate(operands) if value.view is not None]
     if seen and name in pooling.CALLS:
-        inner = eqn.params["call_jaxpr" if "call_jaxpr" in eqn.params else "jaxpr"]
-        return walk(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands, ledger)
+        return walk(*pooling.called(eqn), operands, ledger)
     if seen and name == "scan":
         return _scanned(eqn, operands, ledger)
     results = bind(eqn, [value.array for value in operands])
@@ -148,8 +142,7 @@ def _scaled(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> Value:
     ledger.refuse(operands)
     others = [value if i == position else ledger.settle(value) for i, value in enumerate(operands)]
     arrays = [value.array for value in others]
-    factor = scaling(eqn, arrays, position)
-    assert factor is not None  # `_carries` has looked
+    factor = scaling(eqn, arrays, position)  # `_carries` has looked
     return Value(bind(eqn, arrays)[0], uses=tuple(use.times(factor) for use in waiting.uses))
 
 
@@ -193,7 +186,9 @@ def _scanned(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> list[Value
         values = [*kept, *map(Value, state), *map(Value, rows, views)]
         return look(params["jaxpr"], values, inner), inner
 
-    state = [_array(value.array, var) for value, var in zip(start, eqn.invars[consts:], strict=False)]
+    # a number may stand in the equations: as an array of its dtype
+    pairs: Any = zip(start, eqn.invars[consts : consts + carry], strict=True)
+    state = [jnp.asarray(value.array, var.aval.dtype) for value, var in pairs]
     rows = [value.array for value in xs]
     one = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in rows]
     inner = dry(lambda state, rows: step(state, rows, None)[1], state, one)
@@ -211,11 +206,6 @@ def _scanned(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> list[Value
     ledger.records += records
     ledger.refused |= inner.refused
     return [Value(array) for array in (*state, *rows)]
-
-
-def _array(value: Any, var: Any) -> Any:
-    """A number that stands in the equations as an array of its dtype."""
-    return value if isinstance(value, jax.Array) else jnp.asarray(value, var.aval.dtype)
 
 
 def dry(fn: Callable[..., Ledger], *args: Any) -> Ledger:
