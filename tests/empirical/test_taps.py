@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from empirical.models_sequences import ZOO
-from everwide.empirical._factors import Form, Job, Lookup, Outer, Outputs, Part, Plain, decide, ready, tile
+from everwide.empirical._factors import Job, Lookup, Outer, Outputs, Part, Plain, decide, ready, tile
 from everwide.empirical._factors._contract import summed_outputs
+from everwide.empirical._factors._forms import Form
 from everwide.empirical._trace import JaxTangents, traced
 from everwide.testing._draws import quick_jit
 
@@ -30,6 +31,11 @@ def brute_force(f, params, x):
     return jnp.einsum("nkp,mlp->nkml", flat, flat)
 
 
+def all_in(form, recipe):
+    """One form for all, whatever was decided."""
+    return recipe._replace(forms=(form,) * len(recipe.forms))
+
+
 @pytest.mark.parametrize("name", ZOO)
 def test_factors_against_brute_force(name):
     f, params, x, plain = ZOO[name]
@@ -40,7 +46,7 @@ def test_factors_against_brute_force(name):
     @quick_jit
     def run(leaves, x):
         parts = JaxTangents(leaves, plan).factors(x, jnp.eye(plan.outputs, dtype=jnp.float32))
-        forms = [ready(parts, decide(parts, job._replace(form=form))) for form in Form]
+        forms = [ready(parts, all_in(form, decide(parts, job))) for form in Form]
         return brute_force(f, params, x), [tile(factors, factors, Outputs.FULL)[""] for factors in forms]
 
     expected, found = run(jax.tree.leaves(params), x)
@@ -92,7 +98,7 @@ def test_contractions_of_drawn_factors(outputs):
     @quick_jit
     def run(a, b):
         sides = [tuple(Part((name,), factor) for name, factor in side.items()) for side in (a, b)]
-        recipes = [decide(sides[0], Job(3, 2, outputs, groups, form)) for form in Form]
+        recipes = [all_in(form, decide(sides[0], Job(3, 2, outputs, groups))) for form in Form]
         return [tile(ready(sides[0], recipe), ready(sides[1], recipe), outputs) for recipe in recipes]
 
     for found in run(a, b):
@@ -113,8 +119,8 @@ def test_long_products_are_summed_in_stretches():
 def test_a_weight_and_its_bias_share_their_cotangents():
     right = draw(3, 2, 1, 1, 4)
     parts = Part(("w",), Outer(draw(3, 1, 1, 5), right)), Part(("b",), Outer(jnp.ones((3, 1, 1, 1)), right))
-    job = Job(3, 3, Outputs.FULL, (("w", ""), ("b", "")), Form.FACTORS)
-    (merged,) = ready(parts, decide(parts, job))[""]
+    job = Job(3, 3, Outputs.FULL, (("w", ""), ("b", "")))
+    (merged,) = ready(parts, all_in(Form.FACTORS, decide(parts, job)))[""]
     assert merged.left.shape == (3, 1, 1, 6)
-    apart = ready(parts, decide(parts, job._replace(groups=(("w", "w"), ("b", "b")))))
+    apart = ready(parts, all_in(Form.FACTORS, decide(parts, job._replace(groups=(("w", "w"), ("b", "b"))))))
     assert [len(factors) for factors in apart.values()] == [1, 1]

@@ -155,12 +155,10 @@ def _task(model: Model, x: Any, loss: Loss | None, y: Any, memory: int | None) -
 
 @functools.partial(jax.jit, static_argnums=0)
 def _run(task: Task, params: Any, x: Any, y: Any, key: Array | None) -> Any:
-    def scalar(params: Any, x: Any, y: Any) -> Array:
-        out = task.f(params, x)
-        return jnp.sum(out) if task.loss is None else _scalar(_applied(task.loss, out, y))
+    slope = jax.grad(lambda params, x, y: _objective(task.loss, task.f(params, x), y))
 
     def piece(data: tuple[Any, Any]) -> Any:
-        gradients = jax.vmap(jax.grad(scalar), (None, 0, 0))(params, *data)
+        gradients = jax.vmap(slope, (None, 0, 0))(params, *data)
         return task.projection.of(jax.tree.leaves(gradients), key) if task.projection and key is not None else gradients
 
     if task.chunks == 1:
@@ -177,17 +175,17 @@ def _torch_pieces(
     each, have = tangents.example_bytes(1) + _bytes(model), budget(memory)
     require(each, have, "The gradient of one example", "Give more memory.")
     size = have // each
-    slope = jax.vmap(jax.grad(lambda out, y: _scalar(_applied(loss, out, y)) if loss else jnp.sum(out)))
+    slope = jax.vmap(jax.grad(lambda out, y: _objective(loss, out, y)))
     for cut in (slice(start, start + size) for start in range(0, n, size)):
         some, labels = jax.tree.map(lambda a, cut=cut: a[cut], (x, y))
         yield tangents.gradients(some, slope(tangents.predict(some), jax.tree.map(jnp.asarray, labels)))
 
 
-def _applied(loss: Loss, out: Array, y: Any) -> Any:
-    return loss(out) if y is None else loss(out, y)
-
-
-def _scalar(value: Any) -> Array:
+def _objective(loss: Loss | None, out: Array, y: Any) -> Array:
+    """What is differentiated, of one example."""
+    if loss is None:
+        return jnp.sum(out)
+    value = loss(out) if y is None else loss(out, y)
     if jnp.shape(value) != ():
         raise InputError(
             f"loss returned shape {jnp.shape(value)} for one example, expected a scalar. It is called with the output "

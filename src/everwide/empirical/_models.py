@@ -110,10 +110,12 @@ class NetworkCall:
     net: Constants
 
     def __call__(self, params: Any, x: Any) -> Array:
-        if isinstance(x, Inputs):
-            mask = None if x.mask is None else jnp.asarray(x.mask)
-            x = Example(jnp.asarray(x.x), mask, x.graph)
-        return jnp.ravel(self.net.tree.apply(params, x))
+        return jnp.ravel(self.net.tree.apply(params, as_example(x) if isinstance(x, Inputs) else x))
+
+
+def as_example(x: Inputs) -> Example:
+    """One example, or all of them with an axis in front."""
+    return Example(*jax.tree.map(jnp.asarray, (x.x, x.mask, x.graph)))
 
 
 def as_model(f: Any, params: Any = None) -> Model | TorchModel:
@@ -141,7 +143,8 @@ def as_model(f: Any, params: Any = None) -> Model | TorchModel:
 
     """
     if params is not None:
-        return Model(NetworkCall(Constants(f)), _checked(params)) if _is_network(f) else _from_function(f, params)
+        network = isinstance(f, AbstractLayer)
+        return Model(NetworkCall(Constants(f)), _checked(params)) if network else _from_function(f, params)
     if isinstance(f, Model | TorchModel):
         return f
     if _is(f, "torch.nn", "Module"):
@@ -152,7 +155,7 @@ def as_model(f: Any, params: Any = None) -> Model | TorchModel:
         graph, params, rest = _nnx().split(f, _nnx().Param, ...)
         call = NnxCall(graph, Constants(rest))
         return Model(OneOfBatch(call), _checked(params), call)
-    if isinstance(f, eqx.Module) and callable(f) and not _is_network(f):
+    if isinstance(f, eqx.Module) and callable(f) and not isinstance(f, AbstractLayer):
         refuse_training_equinox(f)
         params, static = eqx.partition(f, eqx.is_inexact_array)
         return Model(EquinoxCall(Constants(static)), _checked(params))
@@ -186,7 +189,7 @@ def _checked(params: Any) -> Any:
 
 def _unknown(f: Any) -> InputError:
     kind = f"{type(f).__module__}.{type(f).__qualname__}"
-    if _is_network(f):
+    if isinstance(f, AbstractLayer):
         hint = "An everwide network needs parameters: pass params=net.init(key, input_shape, width=...)."
     elif type(f).__module__.startswith("flax.linen") or _is(f, "flax.linen", "Module"):
         hint = "Flax Linen: pass f=lambda params, x: module.apply(params, x[None])[0] and params=..."
@@ -211,10 +214,6 @@ def _is(value: Any, library: str, name: str) -> bool:
     """Whether a value is an instance of a class of a library, which need not be installed."""
     loaded = sys.modules.get(library)
     return loaded is not None and isinstance(value, getattr(loaded, name))
-
-
-def _is_network(value: Any) -> bool:
-    return isinstance(value, AbstractLayer)
 
 
 def _nnx() -> Any:

@@ -3,8 +3,6 @@
 import contextlib
 import functools
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -15,21 +13,21 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from .._cache import Remembered
 from .._engine import Progress
 from ..kernel import AbstractKernelFunction, Block, Example, Inputs
 from ..layers import AbstractLayer
 from ..signal import ArchitectureError, Pairs, Signal
-from ._batches import Batches, as_batches, count
-from ._factors import AbstractTangents, Form, Job, Outputs, as_outputs, decide, ready, tile
-from ._models import Model, TorchModel, as_model
+from ._batches import as_batches, count
+from ._factors import AbstractTangents, Job, Outputs, as_outputs, decide, ready, tile
+from ._models import Model, TorchModel, as_example, as_model
 from ._refusals import refuse_batch_dependence
 from ._tiles import Size, estimated, kernels
 from ._torch import PlanError, torch_tangents
 from ._trace import JaxTangents, Plan, traced
 
 _REMEMBERED = 8
-_plans: OrderedDict[Any, Plan] = OrderedDict()  # of functions and shapes; the one not used for the longest time first
-_lock = threading.Lock()
+_plans = Remembered[Plan](_REMEMBERED)  # of functions and shapes
 
 
 def empirical_ntk(
@@ -73,7 +71,8 @@ def empirical_ntk(
     Novak, Sohl-Dickstein, Schoenholz 2022, "Fast finite width neural tangent kernel".
 
     """
-    return _kernels(f, params, as_batches(x1, x2), outputs, lambda name: "", memory, progress)[""]
+    one = empirical_ntk_blocks(f, params, x1, x2, outputs=outputs, group=lambda _: "", memory=memory, progress=progress)
+    return one[""]
 
 
 def empirical_ntk_blocks(
@@ -111,7 +110,20 @@ def empirical_ntk_blocks(
     ["['v']", "['w']"]
 
     """
-    return _kernels(f, params, as_batches(x1, x2), outputs, group or (lambda name: name), memory, progress)
+    batches, model, which = as_batches(x1, x2), as_model(f, params), as_outputs(outputs)
+    dtype = _dtype(model)
+
+    def run(tangents: AbstractTangents) -> dict[str, np.ndarray]:
+        groups = tuple((name, name if group is None else group(name)) for name in tangents.names)
+        job = Job(*batches.sizes(), which, groups)
+        return kernels(tangents, batches, job, dtype=dtype, memory=memory, progress=progress)
+
+    with jax.enable_x64(True) if dtype == np.float64 else contextlib.nullcontext():
+        try:
+            return run(tangents_of(model, batches.x1))
+        except PlanError:  # what this PyTorch module calls depends on the data
+            assert isinstance(model, TorchModel)
+            return run(torch_tangents(model, batches.x1, plain_only=True))
 
 
 def ntk_block(f: Callable[[Any, Any], Any], params: Any, x1: Any, x2: Any, outputs: str = "full") -> Array:
@@ -139,39 +151,13 @@ def ntk_block(f: Callable[[Any, Any], Any], params: Any, x1: Any, x2: Any, outpu
     tangents = traced(f, params, jax.tree.map(lambda a: a[0], x1))
     n1, n2, k = count(x1, "x1"), count(x2, "x2"), tangents.outputs
     job = Job(n1, n2, which, tuple((name, "") for name in tangents.names))
-    cotangents = jnp.ones((1, k), jnp.float32) if which is Outputs.SUM else jnp.eye(k, dtype=jnp.float32)
-    parts = [tangents.factors(x, cotangents) for x in (x1, x2)]
+    parts = [tangents.factors(x, which.cotangents(range(k), k)) for x in (x1, x2)]
     a, b = (ready(some, decide(parts[0], job)) for some in parts)
     kernel, dtype = tile(a, b, which).get(""), _common(tangents.leaves)
     if kernel is None:  # no parameter is used
-        kernel = jnp.zeros({Outputs.FULL: (n1, k, n2, k), Outputs.DIAGONAL: (n1, n2, k)}.get(which, (n1, n2)), dtype)
+        kernel = jnp.zeros(which.shape(n1, n2, k), dtype)
     kernel = kernel / k if which is Outputs.TRACE else kernel
-    return (kernel.transpose(0, 2, 1, 3) if which is Outputs.FULL else kernel).astype(dtype)
-
-
-def _kernels(
-    f: Any,
-    params: Any,
-    batches: Batches,
-    outputs: str,
-    group: Callable[[str], str],
-    memory: int | None,
-    progress: Callable[[Progress], None] | None,
-    form: Form | None = None,
-) -> dict[str, np.ndarray]:
-    model, which = as_model(f, params), as_outputs(outputs)
-    dtype = _dtype(model)
-
-    def run(tangents: AbstractTangents) -> dict[str, np.ndarray]:
-        job = Job(*batches.sizes(), which, tuple((name, group(name)) for name in tangents.names), form)
-        return kernels(tangents, batches, job, dtype=dtype, memory=memory, progress=progress)
-
-    with jax.enable_x64(True) if dtype == np.float64 else contextlib.nullcontext():
-        try:
-            return run(tangents_of(model, batches.x1))
-        except PlanError:  # what this PyTorch module calls depends on the data
-            assert isinstance(model, TorchModel)
-            return run(torch_tangents(model, batches.x1, plain_only=True))
+    return which.examples_first(kernel).astype(dtype)
 
 
 def tangents_of(model: Model | TorchModel, x: Any) -> AbstractTangents:
@@ -186,18 +172,12 @@ def tangents_of(model: Model | TorchModel, x: Any) -> AbstractTangents:
     # what a plan depends on: shapes, dtypes, and whether numbers are 64 bits wide unless somebody says otherwise
     shapes = tuple((a.shape, a.dtype) for a in (*leaves, *rows))
     key = (model.f, structure, tree, shapes, jnp.result_type(float))
-    with _lock:
-        plan = _plans.get(key)
-        if plan is not None:
-            _plans.move_to_end(key)
-    if plan is None:
+
+    def planned() -> Plan:
         refuse_batch_dependence(model, x)
-        plan = traced(model.f, model.params, one).plan
-        with _lock:
-            _plans[key] = plan
-            while len(_plans) > _REMEMBERED:
-                _plans.popitem(last=False)
-    return JaxTangents(leaves, plan)
+        return traced(model.f, model.params, one).plan
+
+    return JaxTangents(leaves, _plans.get(key, planned))
 
 
 def _dtype(model: Model | TorchModel) -> np.dtype:
@@ -264,7 +244,7 @@ class Finite(AbstractKernelFunction):
         self.sites = net.describe(Signal(self.input_shape, width=width, readouts=frozenset())).sites
 
     def block(self, x1: Inputs, x2: Inputs) -> Block:
-        batches = _stacked(x1), _stacked(x2)
+        batches = as_example(x1), as_example(x2)
         params = jax.tree.map(lambda p: p.astype(batches[0].x.dtype) if _is_floating(p) else p, self.params)
         y1, y2 = (jax.vmap(lambda e: self._places(params, e))(batch) for batch in batches)
         rule = "iac,jbc->ijab" if self.pairs is Pairs.ALL_SITES else "iac,jac->ija"
@@ -301,13 +281,11 @@ class Finite(AbstractKernelFunction):
         Examples are stacked. The derivatives of one channel are in memory at a time.
         """
 
-        def add(sums: Array | None, channel: Array) -> tuple[Array, None]:
+        def one(channel: Array) -> Array:
             left, right = ((x, jnp.full(len(x.x), channel)) for x in (x1, x2))
-            ntk = ntk_block(self._channel, params, left, right, _outputs(self.pairs))
-            return ntk if sums is None else sums + ntk, None
+            return ntk_block(self._channel, params, left, right, _outputs(self.pairs))
 
-        start = jnp.zeros_like(jax.eval_shape(lambda channel: add(None, channel)[0], jnp.array(0)))
-        return lax.scan(add, start, jnp.arange(channels))[0] / channels
+        return mean_of(one, channels)
 
     def _channel(self, params: PyTree, numbered: tuple[Example, Array]) -> Float[Array, " places"]:
         """One channel of the outputs."""
@@ -325,7 +303,7 @@ class Finite(AbstractKernelFunction):
             tangents = traced(lambda params, one: self._channel(params, (Example(one[0]), one[1])), params, one)
         except ArchitectureError:  # a network over graphs, and none is at hand: all derivatives that there could be
             return _COPIES * 2 * n * math.prod(self.sites) * sum(leaf.size for leaf in jax.tree.leaves(params))
-        job = Job(n, n, as_outputs(_outputs(self.pairs)), tuple((name, "") for name in tangents.names))
+        job = Job(n, n, _outputs(self.pairs), tuple((name, "") for name in tangents.names))
         return estimated(tangents, job, Size(n, tangents.outputs)).of(2) // 4
 
 
@@ -337,14 +315,18 @@ def largest_tile(kernel: Finite, budget: int, itemsize: int) -> int:
     return size
 
 
-def _stacked(x: Inputs) -> Example:
-    """All examples as one, with an axis in front."""
-    mask = None if x.mask is None else jnp.asarray(x.mask)
-    return Example(jnp.asarray(x.x), mask, jax.tree.map(jnp.asarray, x.graph))
+def mean_of(numbered: Callable[[Array], PyTree], count: int) -> PyTree:
+    """The mean of `numbered(0)`, `numbered(1)`, ..., of which one is in memory at a time."""
+
+    def add(total: PyTree, number: Array) -> tuple[PyTree, None]:
+        return jax.tree.map(jnp.add, total, numbered(number)), None
+
+    start = jax.tree.map(jnp.zeros_like, jax.eval_shape(numbered, jnp.array(0)))
+    return jax.tree.map(lambda a: a / count, lax.scan(add, start, jnp.arange(count))[0])
 
 
-def _outputs(pairs: Pairs) -> str:
-    return "full" if pairs is Pairs.ALL_SITES else "diagonal"
+def _outputs(pairs: Pairs) -> Outputs:
+    return Outputs.FULL if pairs is Pairs.ALL_SITES else Outputs.DIAGONAL
 
 
 def _is_floating(leaf: Any) -> bool:

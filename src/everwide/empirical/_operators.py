@@ -1,5 +1,6 @@
 """Jacobians and tangent kernels that are never formed: products with vectors, a few examples at a time."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -67,13 +68,13 @@ class JacobianOperator(eqx.Module):
         cuts = np.cumsum([leaf.size for leaf in leaves])[:-1]
 
         def forward(t: np.ndarray) -> np.ndarray:
-            pieces = zip(np.split(t.T, cuts, axis=1), leaves, strict=True)
+            pieces = zip(np.split(t.T, cuts, axis=-1), leaves, strict=True)
             tangents = [jnp.asarray(piece.reshape(-1, *leaf.shape), leaf.dtype) for piece, leaf in pieces]
-            return np.asarray(_push(self, jax.tree.unflatten(structure, tangents))).reshape(t.shape[1], -1).T
+            return np.asarray(_push(self, jax.tree.unflatten(structure, tangents))).reshape(*t.shape[1:], -1).T
 
         def backward(c: np.ndarray) -> np.ndarray:
             pulled = _pull(self, jnp.asarray(c.T.reshape(-1, self.examples, self.outputs), self.dtype))
-            return np.concatenate([np.asarray(a).reshape(c.shape[1], -1) for a in jax.tree.leaves(pulled)], 1).T
+            return np.concatenate([np.asarray(a).reshape(*c.shape[1:], -1) for a in jax.tree.leaves(pulled)], -1).T
 
         return _scipy(self.shape, self.dtype, forward, backward)
 
@@ -126,7 +127,7 @@ class NtkOperator(eqx.Module):
         return _scipy(self.shape, self.left.dtype, self._flat, self.T._flat)
 
     def _flat(self, v: np.ndarray) -> np.ndarray:
-        return np.asarray(self @ v.reshape(self.right.examples, self.right.outputs, -1)).reshape(-1, v.shape[1])
+        return np.asarray(self @ v.reshape(self.right.examples, self.right.outputs, -1)).reshape(-1, *v.shape[1:])
 
 
 def jacobian_operator(f: Any, params: Any, x: Any, *, memory: int | None = None) -> JacobianOperator:
@@ -203,21 +204,18 @@ def ntk_operator(f: Any, params: Any, x1: Any, x2: Any = None, *, memory: int | 
 @eqx.filter_jit
 def _push(op: JacobianOperator, tangents: Any) -> Array:
     """`(m, n, k)`."""
-    m = jax.tree.leaves(tangents)[0].shape[0]
-    return _many(lambda t: _push_one(op, t, op._vectors(m)), tangents, op._vectors(m))
+    return _many(op, functools.partial(_push_one, op), tangents)
 
 
 @eqx.filter_jit
 def _pull(op: JacobianOperator, cotangents: Array) -> Any:
     """Every leaf with a leading axis of `m`."""
-    at_once = op._vectors(len(cotangents))
-    return _many(lambda c: _pull_one(op, c, at_once), cotangents, at_once)
+    return _many(op, functools.partial(_pull_one, op), cotangents)
 
 
 @eqx.filter_jit
 def _kernel(op: NtkOperator, v: Array) -> Array:
-    at_once = op.right._vectors(len(v))
-    return _many(lambda c: _push_one(op.left, _pull_one(op.right, c, at_once), at_once), v, at_once)
+    return _many(op.right, lambda c, at_once: _push_one(op.left, _pull_one(op.right, c, at_once), at_once), v)
 
 
 def _push_one(op: JacobianOperator, tangent: Any, at_once: int) -> Array:
@@ -245,10 +243,12 @@ def _pull_one(op: JacobianOperator, cotangents: Array, at_once: int) -> Any:
     )[0]
 
 
-def _many(one: Callable[[Any], Any], vectors: Any, at_once: int) -> Any:
+def _many(op: JacobianOperator, one: Callable[..., Any], vectors: Any) -> Any:
     """Map over vectors, a few at a time; what does not depend on the vector is computed once for these."""
     m = jax.tree.leaves(vectors)[0].shape[0]
-    return jax.vmap(one)(vectors) if m <= at_once else lax.map(one, vectors, batch_size=at_once)
+    at_once = op._vectors(m)
+    mapped = functools.partial(one, at_once=at_once)
+    return jax.vmap(mapped)(vectors) if m <= at_once else lax.map(mapped, vectors, batch_size=at_once)
 
 
 def in_chunks(x: Any, chunks: int) -> Any:
@@ -295,7 +295,6 @@ def _written(equations: Jaxpr) -> int:
 
 
 def _scipy(shape: tuple[int, int], dtype: Any, forward: Callable, backward: Callable) -> LinearOperator:
-    products: dict[str, Any] = {"matmat": forward, "rmatmat": backward, "dtype": np.dtype(dtype)}
-    for name, product in (("matvec", forward), ("rmatvec", backward)):
-        products[name] = lambda v, product=product: product(v.reshape(len(v), -1)).reshape(-1)
+    """From functions of one vector, or of many as columns."""
+    products: Any = {"matvec": forward, "matmat": forward, "rmatvec": backward, "rmatmat": backward, "dtype": dtype}
     return LinearOperator(shape, **products)

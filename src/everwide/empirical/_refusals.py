@@ -155,9 +155,7 @@ def refuse_mixing(call: Callable[[Any], np.ndarray], x: Any) -> None:
 def two_examples(x: Any) -> tuple[Any, bool]:
     """Two different examples of a batch, and whether both are real: if all are equal, the second one is made up."""
     leaves = [np.asarray(a) for a in jax.tree.leaves(x)]
-    different = np.zeros(len(leaves[0]), bool)
-    for a in leaves:
-        different |= (a != a[:1]).reshape(len(a), -1).any(1)
+    different = np.any([(a != a[:1]).reshape(len(a), -1).any(1) for a in leaves], 0)
     if different.any():
         return _rows(x, [0, int(np.argmax(different))]), True
     return jax.tree.map(lambda a: np.stack([np.asarray(a)[0], _altered(np.asarray(a)[0])]), x), False

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax import lax
 from jaxtyping import Array
 
 from .._checks import InputError, positive
@@ -17,7 +16,7 @@ from .._engine import Field, Progress, Rows, Size, Tile, Values, finished, fitte
 from ..kernel import AbstractKernelFunction, Block, Inputs
 from ..layers import AbstractLayer
 from ..signal import Pairs, Parametrization
-from ._ntk import Finite, largest_tile
+from ._ntk import Finite, largest_tile, mean_of
 
 _WORKSPACE = 256 << 20  # bytes of gradients, of all networks that are drawn at once
 _AT_ONCE = 32  # networks, at the most
@@ -162,12 +161,7 @@ class Sampled(AbstractKernelFunction):
         return self.ensemble.typical().tile_bytes(n1, n2, itemsize)
 
     def _mean(self, read: Callable[[Finite], Block]) -> Block:
-        def add(sums: Block | None, number: Array) -> tuple[Block, None]:
-            block = read(self.ensemble.network(number))
-            return block if sums is None else jax.tree.map(jnp.add, sums, block), None
-
-        start = jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda i: add(None, i)[0], jnp.array(0)))
-        return jax.tree.map(lambda a: a / self.draws, lax.scan(add, start, jnp.arange(self.draws))[0])
+        return mean_of(lambda number: read(self.ensemble.network(number)), self.draws)
 
 
 class Ensemble(eqx.Module):

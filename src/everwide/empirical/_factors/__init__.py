@@ -6,13 +6,13 @@ from ._contract import Lookup as Lookup
 from ._contract import Outer as Outer
 from ._contract import Part as Part
 from ._contract import Plain as Plain
-from ._forms import Form as Form
 from ._forms import Job as Job
 from ._forms import Outputs as Outputs
 from ._forms import Ready as Ready
 from ._forms import Recipe as Recipe
 from ._forms import as_outputs as as_outputs
 from ._forms import decide as decide
+from ._forms import inside as inside
 from ._forms import own_tile as own_tile
 from ._forms import ready as ready
 from ._forms import strips as strips

@@ -126,18 +126,16 @@ def summed_outputs(a: Factor, b: Factor) -> Array:
 def equal_outputs(a: Factor, b: Factor) -> Array:
     """`K[n, m, k] = <J1[n, k], J2[m, k]>`."""
 
-    def every(fn: Callable[[Array, Array], Array], x: Array, y: Array) -> Array:
-        return jax.vmap(lambda p, q: fn(p[:, None], q[:, None]), in_axes=1, out_axes=2)(x, y)
+    def one(right1: Array, right2: Array) -> Array:
+        alone = (eqx.tree_at(right_of, f, right[:, None]) for f, right in ((a, right1), (b, right2)))
+        return summed_outputs(*alone)
 
-    match a, b:
-        case Plain(), Plain():
-            return every(_long, a.jacobian, b.jacobian)
-        case Lookup(), Lookup():
-            same = _same_row(a, b)
-            return every(lambda v1, v2: _sum(same, v1, v2), a.right, b.right)
-        case Outer(), Outer():
-            return every(lambda v1, v2: _outer_summed(Outer(a.left, v1), Outer(b.left, v2)), a.right, b.right)
-    raise _mismatch(a, b)
+    return jax.vmap(one, in_axes=1, out_axes=2)(right_of(a), right_of(b))
+
+
+def right_of(factor: Factor) -> Any:  # an array, or what `equinox.tree_at` puts in its place
+    """What has an axis of outputs, `(n, k, ...)`: the cotangents, or the Jacobian itself."""
+    return factor.jacobian if isinstance(factor, Plain) else factor.right
 
 
 def _rows(a: Array, b: Array) -> Array:

@@ -7,6 +7,7 @@ Jacobians `sum_t a_t (x) b_t` themselves. Which one costs less depends on tokens
 import enum
 import functools
 import itertools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 from jax import Array, lax
 
 from ..._checks import InputError
-from ._contract import Factor, Lookup, Outer, Part, Plain, all_outputs, equal_outputs, summed_outputs
+from ._contract import Factor, Lookup, Outer, Part, Plain, all_outputs, equal_outputs, right_of, summed_outputs
 
 _SMALL = 1 << 12  # parameters; Jacobians below are put side by side, one product for all
 _BATCHED = 4  # many small products are slower than one large one, by about this much
@@ -34,6 +35,20 @@ class Outputs(enum.StrEnum):
     TRACE = "trace"
     DIAGONAL = "diagonal"
     SUM = "sum"
+
+    def shape(self, n1: int, n2: int, k: int) -> tuple[int, ...]:
+        """Of a kernel, as it is in memory."""
+        return {Outputs.FULL: (n1, k, n2, k), Outputs.DIAGONAL: (n1, n2, k)}.get(self, (n1, n2))
+
+    def examples_first(self, kernel: Any) -> Any:
+        """A view `(n1, n2, ...)` of a kernel as it is in memory."""
+        return kernel.transpose(0, 2, 1, 3) if self is Outputs.FULL else kernel
+
+    def cotangents(self, rows: range, k: int) -> Array:
+        """Those rows of the identity (zeros where there are none), or one row of ones."""
+        if self is Outputs.SUM:
+            return jnp.ones((1, k), jnp.float32)
+        return jnp.asarray(np.array(rows)[:, None] == np.arange(k), jnp.float32)
 
 
 def as_outputs(outputs: str) -> Outputs:
@@ -55,14 +70,12 @@ class Job(NamedTuple):
 
     - `rows`, `columns`: examples in all, on both sides.
     - `groups`: the kernel that each leaf belongs to.
-    - `form`: one form for all, for tests.
     """
 
     rows: int
     columns: int
     outputs: Outputs
     groups: tuple[tuple[str, str], ...]
-    form: Form | None = None
 
 
 class Recipe(NamedTuple):
@@ -78,13 +91,13 @@ Ready = dict[str, tuple[Factor, ...]]
 def decide(parts: tuple[Part, ...], job: Job) -> Recipe:
     """A form for each cluster of factors that share their cotangents."""
     clusters = (cluster for some in _clusters(parts, job.groups).values() for cluster in some)
-    return Recipe(job.groups, tuple(job.form or _form(cluster, job) for cluster in clusters))
+    return Recipe(job.groups, tuple(_form(cluster, job) for cluster in clusters))
 
 
 def ready(parts: tuple[Part, ...], recipe: Recipe) -> Ready:
     """The factors of every group of leaves, in the form in which they are contracted."""
     forms = iter(recipe.forms)
-    dtype = functools.reduce(np.promote_types, (_right(part.factor).dtype for part in parts), np.dtype(np.float32))
+    dtype = functools.reduce(np.promote_types, (right_of(part.factor).dtype for part in parts), np.dtype(np.float32))
     clusters = _clusters(parts, recipe.groups)
     return {group: _ready([(cluster, next(forms)) for cluster in some], dtype) for group, some in clusters.items()}
 
@@ -107,6 +120,18 @@ def strips(factors: Any, n: int, count: int) -> list[Any]:
         once: dict[int, Array] = {}  # what factors share, they share in every strip
         cut.append(jax.tree.map(lambda a, i=i, j=j, once=once: once.setdefault(id(a), a[i:j]), factors))
     return cut
+
+
+def inside(factor: Factor, outputs: Outputs) -> int:
+    """Numbers that exist only while a tile is computed."""
+    if isinstance(factor, Plain):
+        return 0
+    n, k, *some, tokens, width = factor.right.shape
+    groups = math.prod(some)  # a table has none
+    inner = n * n * tokens * tokens
+    if outputs is not Outputs.FULL:
+        return 2 * inner * (groups if tokens == 1 else 1) * (k if outputs is Outputs.DIAGONAL else 1)
+    return 0 if tokens == 1 and groups == 1 else inner + n * n * k * width * (groups if tokens == 1 else tokens)
 
 
 def _total(a: tuple[Factor, ...], b: tuple[Factor, ...], outputs: Outputs) -> Array:
@@ -164,11 +189,7 @@ def _ready(clusters: list[tuple[list[Factor], Form]], dtype: np.dtype) -> tuple[
 def _merged(cluster: list[Factor]) -> Factor:
     """Weights with a common output as one weight of all their inputs."""
     lefts = [factor.left for factor in cluster if isinstance(factor, Outer)]
-    return cluster[0] if len(cluster) == 1 else Outer(jnp.concatenate(lefts, -1), _right(cluster[0]))
-
-
-def _right(factor: Factor) -> Array:
-    return factor.jacobian if isinstance(factor, Plain) else factor.right
+    return cluster[0] if len(cluster) == 1 else Outer(jnp.concatenate(lefts, -1), right_of(cluster[0]))
 
 
 def _cast(factor: Factor, dtype: np.dtype) -> Factor:
@@ -200,12 +221,10 @@ def _form(cluster: list[Factor], job: Job) -> Form:
     first = cluster[0]
     if isinstance(first, Plain):
         return Form.PRODUCT
-    if isinstance(first, Lookup):
-        k, tokens, outputs = first.right.shape[1:]
-        return cheaper(Sizes(k, 1, tokens, 1, outputs, first.size() * len(cluster)), job)
-    k, groups, tokens, outputs = first.right.shape[1:]
-    inputs = sum(factor.left.shape[-1] for factor in cluster if isinstance(factor, Outer))
-    return cheaper(Sizes(k, groups, tokens, inputs, outputs, groups * inputs * outputs), job)
+    k, *groups, tokens, outputs = first.right.shape[1:]  # a table has no groups, and every row is one input
+    inputs = sum(factor.left.shape[-1] for factor in cluster if isinstance(factor, Outer)) or 1
+    parameters = sum(factor.size() for factor in cluster)
+    return cheaper(Sizes(k, math.prod(groups), tokens, inputs, outputs, parameters), job)
 
 
 class Sizes(NamedTuple):

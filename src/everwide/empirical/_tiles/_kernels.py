@@ -1,6 +1,7 @@
 """Kernels tile by tile: the worker, and the loop."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,6 @@ from ._programs import (
     compiled_ready,
     compiled_tile,
     compiled_whole,
-    count,
     estimated,
     fit,
     largest,
@@ -56,7 +56,8 @@ class Worker:
     def make(self, size: Size, block: Block, is_column: bool) -> Ready:
         """The factors of a block, padded to `size`."""
         x = _cut(self.batches.x2 if is_column else self.batches.x1, block.examples, size.examples)
-        cotangents = self._cotangents(block.outputs, size.outputs)
+        rows = range(block.outputs.start, block.outputs.start + size.outputs)
+        cotangents = self.job.outputs.cotangents(rows, self.tangents.outputs)
         if not isinstance(self.tangents, JaxTangents):
             parts = self.tangents.factors(x, cotangents)
             return ready(parts, decide(parts, self.job))
@@ -70,7 +71,7 @@ class Worker:
         recipe = recipe_for(plan, self.job, self.k)
         fn = compiled_whole(plan, recipe, self.job.outputs, size.examples, self.strips(size))
         x = [jnp.asarray(a) for a in jax.tree.leaves(self.batches.x1)]
-        return fn(self.tangents.leaves, x, self._cotangents(slice(0, self.k), self.k))
+        return fn(self.tangents.leaves, x, self.job.outputs.cotangents(range(self.k), plan.outputs))
 
     def whole_fits(self, room: int) -> bool:
         """Whether there is code for that, and it stays within `room` bytes."""
@@ -100,13 +101,6 @@ class Worker:
         """All examples of `x1`, and all outputs."""
         return Size(self.batches.sizes()[0], self.k)
 
-    def _cotangents(self, outputs: slice, size: int) -> Array:
-        """Rows of the identity, or one row of ones."""
-        if self.job.outputs is Outputs.SUM:
-            return jnp.ones((1, self.tangents.outputs), jnp.float32)
-        rows = np.arange(outputs.start, outputs.start + size)
-        return jnp.asarray(rows[:, None] == np.arange(self.tangents.outputs), jnp.float32)
-
 
 def _cut(x: Any, part: slice, size: int) -> Any:
     """Some examples; a ragged end repeats its last one, so that shapes never change."""
@@ -130,7 +124,7 @@ def kernels(
     """The kernel of every group of leaves, in the dtype of the parameters."""
     worker, names = Worker(tangents, batches, job), sorted({group for _, group in job.groups})
     (n1, n2), k = batches.sizes(), worker.k
-    shape = {Outputs.FULL: (n1, k, n2, k), Outputs.DIAGONAL: (n1, n2, k)}.get(job.outputs, (n1, n2))
+    shape = job.outputs.shape(n1, n2, k)
     room = _room(shape, len(names), dtype, memory)
     if worker.whole_fits(room):
         block = Block(slice(0, n1), slice(0, k))
@@ -139,12 +133,12 @@ def kernels(
         chosen = fit(largest(max(n1, n2), k), room, lambda size: worker.cost(size, room))
         rounds = _rounds(worker, chosen)
         started = _started(worker, chosen, rounds)
-    matrices = {name: _examples_first(np.zeros(shape, dtype), job.outputs) for name in names}
+    matrices = {name: job.outputs.examples_first(np.zeros(shape, dtype)) for name in names}
     collect(
-        finished(started, arrange=lambda array: _examples_first(array, job.outputs)),
+        finished(started, arrange=job.outputs.examples_first),
         matrices,
         None if batches.x2 is not None else Pairs.ALL_SITES if job.outputs is Outputs.FULL else Pairs.SAME_SITE,
-        total=sum(count(len(rows), None if columns is None else len(columns)) for rows, columns in rounds),
+        total=sum(math.comb(len(r) + 1, 2) if c is None else len(r) * len(c) for r, c in rounds),
         progress=progress,
         balanced=True,
         add=len(rounds) > 1,
@@ -184,9 +178,9 @@ def _started(worker: Worker, chosen: Fit, rounds: list[Round]) -> Iterator[tuple
     for rows, columns in rounds:
         for row, column, a, b in pairs(rows, columns, chosen.held, lambda *which: worker.make(size, *which)):
             if columns is None and row == column:
-                values = compiled_own_tile()(a, outputs, size.examples, strips)
+                values = compiled_own_tile(a, outputs, size.examples, strips)
             else:
-                values = compiled_tile()(a, b, outputs)
+                values = compiled_tile(a, b, outputs)
             del a, b  # before other blocks are made
             yield _tile(row, column, outputs), values
 
@@ -195,8 +189,3 @@ def _tile(row: Block, column: Block, outputs: Outputs) -> Tile:
     """Where the kernel of two blocks is: outputs are sites."""
     sites = {Outputs.FULL: (row.outputs, column.outputs), Outputs.DIAGONAL: (row.outputs,)}.get(outputs, ())
     return Tile(row.examples, column.examples, sites)
-
-
-def _examples_first(array: np.ndarray, outputs: Outputs) -> np.ndarray:
-    """A view; in memory, a full kernel is `(n1, k, n2, k)`."""
-    return array.transpose(0, 2, 1, 3) if outputs is Outputs.FULL else array

@@ -1,6 +1,7 @@
 """Tiles: their sizes from the memory, and what is compiled for one."""
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -9,21 +10,7 @@ import jax.numpy as jnp
 
 from ..._compile import trusted_jit
 from ..._engine import fitted, require
-from .._factors import (
-    AbstractTangents,
-    Factor,
-    Job,
-    Lookup,
-    Outputs,
-    Plain,
-    Ready,
-    Recipe,
-    decide,
-    own_tile,
-    ready,
-    strips,
-    tile,
-)
+from .._factors import AbstractTangents, Job, Outputs, Ready, Recipe, decide, inside, own_tile, ready, strips, tile
 from .._trace import JaxTangents, Plan
 
 T = TypeVar("T")
@@ -94,10 +81,7 @@ def largest(n: int, k: int) -> Size:
 
 def fit(size: Size, room: int, cost: Callable[[Size], Bytes]) -> Fit:
     """The largest blocks, not above `size`, of which two fit into `room` bytes at a time."""
-    while True:
-        need = cost(size)
-        if need.of(2) <= room or size == Size(1, 1):
-            break
+    while (need := cost(size)).of(2) > room and size != Size(1, 1):
         size = size.smaller()
     require(
         need.of(2),
@@ -140,28 +124,16 @@ def _stretch(
                 yield rows[i], others[j], first, second
 
 
-def count(rows: int, columns: int | None) -> int:
-    """Number of pairs."""
-    return rows * (rows + 1) // 2 if columns is None else rows * columns
-
-
 _KEPT = 64  # programs of each kind; those that were not used for the longest time go first
 
 
-@functools.cache  # at the first call: the backend is not chosen before
-def compiled_tile() -> Any:
-    """`tile` of two blocks, as a function of them and the outputs."""
-    return trusted_jit(tile, static_argnames="outputs")
+compiled_tile = trusted_jit(tile, static_argnames="outputs")
 
 
-@functools.cache
-def compiled_own_tile() -> Any:
-    """The tile of a block with itself, as a function of it, the outputs, the examples, and the number of strips."""
-
-    def run(block: Ready, outputs: Outputs, n: int, count: int) -> dict[str, jax.Array]:
-        return own_tile(strips(block, n, count), outputs)
-
-    return trusted_jit(run, static_argnames=("outputs", "n", "count"))
+@functools.partial(trusted_jit, static_argnames=("outputs", "n", "count"))
+def compiled_own_tile(block: Ready, outputs: Outputs, n: int, count: int) -> dict[str, jax.Array]:
+    """The tile of a block of `n` examples with itself, in that many strips."""
+    return own_tile(strips(block, n, count), outputs)
 
 
 @functools.lru_cache(_KEPT)
@@ -207,15 +179,15 @@ def _estimated(plan: Plan, job: Job, size: Size) -> Bytes:
     arrays = jax.tree.leaves(blocks)
     kept = sum(a.size * a.dtype.itemsize for a in arrays)
     itemsize = max((a.dtype.itemsize for a in arrays), default=4)
-    inside = max((_inside(f, job.outputs) for factors in blocks.values() for f in factors), default=0)
-    return Bytes(kept, made + kept, itemsize * (3 * len(blocks) * _tile_size(size, job) + inside))
+    between = max((inside(f, job.outputs) for factors in blocks.values() for f in factors), default=0)
+    return Bytes(kept, made + kept, itemsize * (3 * len(blocks) * _tile_size(size, job) + between))
 
 
 def measured(plan: Plan, job: Job, size: Size, guess: Bytes) -> Bytes:
     """The same from the compiled code."""
     blocks = _blocks(plan, job, size)
     made = compiled_ready(plan, recipe_for(plan, job, size.outputs)).lower(*_arguments(plan, size))
-    met = compiled_tile().lower(blocks, blocks, outputs=job.outputs)
+    met = compiled_tile.lower(blocks, blocks, outputs=job.outputs)
     return Bytes(guess.kept, _peak(made) or guess.made, _peak(met) or guess.met)
 
 
@@ -244,17 +216,4 @@ def _arguments(plan: Plan, size: Size) -> tuple[list[Any], list[Any], Any]:
 
 
 def _tile_size(size: Size, job: Job) -> int:
-    n, k = size
-    return n * n * {Outputs.FULL: k * k, Outputs.DIAGONAL: k}.get(job.outputs, 1)
-
-
-def _inside(factor: Factor, outputs: Outputs) -> int:
-    """Numbers that exist only while a tile is computed."""
-    if isinstance(factor, Plain):
-        return 0
-    n, k, tokens, width = factor.right.shape[0], factor.right.shape[1], factor.right.shape[-2], factor.right.shape[-1]
-    groups = 1 if isinstance(factor, Lookup) else factor.left.shape[1]
-    inner = n * n * tokens * tokens
-    if outputs is not Outputs.FULL:
-        return 2 * inner * (groups if tokens == 1 else 1) * (k if outputs is Outputs.DIAGONAL else 1)
-    return 0 if tokens == 1 and groups == 1 else inner + n * n * k * width * (groups if tokens == 1 else tokens)
+    return math.prod(job.outputs.shape(size.examples, size.examples, size.outputs))

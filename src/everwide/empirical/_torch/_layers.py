@@ -147,25 +147,18 @@ class Call(NamedTuple):
 
     def leaves(self, right: Tensor, place: Placement, n: int, number: int) -> Iterator[tuple[Tensor, Leaf]]:
         """The factors of the parameters, for cotangents `(k, *output)`."""
+        import torch
+
         if place.axis < 0:
             return
         k, lead, layer = len(right), self.lead, self.layer
         x = place.examples_first(self.x.detach(), lead, n)
         each = [place.examples_first(c, lead, n) for c in right]  # (n, repeats, *rest) of each cotangent
-        left = self.rule.left(layer, x.flatten(0, 1))
-        right = self.rule.right(layer, _stacked(each).flatten(0, 2))  # (n k repeats, groups, tokens, outputs)
+        left = self.rule.left(layer, x.flatten(0, 1)).unflatten(0, (n, -1))
+        right = self.rule.right(layer, torch.stack(each, 1).flatten(0, 2))  # (n k repeats, groups, tokens, outputs)
         right = right.unflatten(0, (n, k, -1)).transpose(2, 3).flatten(3, 4)
         for parameter in self.parameters():
-            yield (
-                parameter,
-                self.rule.leaf(parameter, parameter is layer.weight, left.unflatten(0, (n, -1)), right, number),
-            )
-
-
-def _stacked(each: list[Tensor]) -> Tensor:
-    import torch
-
-    return torch.stack(each, 1)
+            yield parameter, self.rule.leaf(parameter, parameter is layer.weight, left, right, number)
 
 
 class Rule(NamedTuple):

@@ -11,7 +11,7 @@ import contextlib
 import math
 import warnings
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -34,8 +34,6 @@ class PlanError(RuntimeError):
 
 class TorchTangents(AbstractTangents):
     """The tangents of a PyTorch module at its parameters. Make it with `torch_tangents`."""
-
-    traceable: ClassVar[bool] = False
 
     module: Any = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
