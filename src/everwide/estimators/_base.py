@@ -4,7 +4,7 @@ import abc
 import math
 import numbers
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,19 +24,15 @@ _MOST_ROWS = 20_000
 _FARTHEST = 1e17  # squares of scaled inputs stay finite, in float32 too
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AbstractWide(BaseEstimator, abc.ABC):
-    """An infinitely wide network behind scikit-learn's contract."""
+    """An infinitely wide network behind scikit-learn's contract: fields are settings, unchecked until `fit`."""
 
-    architecture: Any
-    input_shape: tuple[int, ...] | None
-    max_rows: int | None
-    random_state: Any
-    verbose: bool
-    dual_coef_: Float[np.ndarray, "n k"]
-    _learned: Learned
-    _scaling: InputScaling | TwoViews
-    _shape: tuple[int, ...]
-    _given: AbstractLayer | None  # the network, where it was not chosen
+    architecture: Any = field(default="auto", kw_only=False)
+    input_shape: Any = None
+    max_rows: Any = None
+    random_state: Any = None
+    verbose: Any = False
 
     @abc.abstractmethod
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AbstractWide":
@@ -77,7 +73,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         shape, numbers_in_row = self.input_shape, math.prod(x.shape[1:])
         if shape is None:
             return x
-        if not isinstance(shape, tuple | list) or not all(isinstance(n, numbers.Integral) and n > 0 for n in shape):
+        if not isinstance(shape, tuple | list) or not all(isinstance(n, int | np.integer) and n > 0 for n in shape):
             raise InputError(f"input_shape={shape!r}: expected None or the shape of one example, such as (8, 8, 1).")
         if math.prod(shape) != numbers_in_row:
             raise InputError(
@@ -146,10 +142,10 @@ class AbstractWide(BaseEstimator, abc.ABC):
         return int(most)
 
     def _learn(self, rows: Task, goal: Goal) -> Learned:
-        self._shape = rows.x.shape[1:]
+        self._shape: tuple[int, ...] = rows.x.shape[1:]
         self._given = self._given_network()
         views = TwoViews if self._given is None and rows.x.ndim == 2 else InputScaling
-        self._scaling = views.of(rows.x, rows.copies)
+        self._scaling: InputScaling | TwoViews = views.of(rows.x, rows.copies)
         learned = learn(rows._replace(x=self._scaling(rows.x)), self._given, goal, self._seed())
         if self.verbose:
             sys.stdout.write(f"{learned.choice}\n")
@@ -157,7 +153,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
 
     def _accept(self, learned: Learned) -> None:
         self._learned = learned
-        self.dual_coef_ = learned.solution.coefficients / learned.scale
+        self.dual_coef_: Float[np.ndarray, "n k"] = learned.solution.coefficients / learned.scale
 
     def _grown(self, rows: Task) -> Learned:
         """With new rows, for the same network and ridge: only what is new is computed."""

@@ -99,16 +99,9 @@ def dense_candidates(x: Float[np.ndarray, "n d"], which: Which) -> Kernels:
         for depth, some in depths.items():
             for frozen in some if which == "ntk" else (depth,):
                 shown = 0 if which == "nngp" else frozen
-                candidate = Candidate(
-                    tower.network(depth, shown),
-                    which,
-                    f"dense network, {depth} hidden layer{'s' * (depth > 1)}, {activation}",
-                    depth,
-                    activation,
-                    shown,
-                    family,
-                )
-                yield candidate, floors.ntk(depth, frozen)
+                words = f"dense network, {depth} hidden layer{'s' * (depth > 1)}, {activation}"
+                network = tower.network(depth, shown)
+                yield Candidate(network, which, words, depth, activation, shown, family), floors.ntk(depth, frozen)
 
 
 def image_candidates(x: Float[np.ndarray, "n h w c"], which: Which) -> Kernels:

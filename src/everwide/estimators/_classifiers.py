@@ -54,12 +54,11 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
     class_weight: Any
     classes_: np.ndarray
     _classes: Classes
-    _codes: Int[np.ndarray, " n"]  # of the rows that were learned from
     _temperature: Temperature
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row."""
-        scores = self._scores(X)
+        scores = self._scores(X)  # first: it raises where nothing is fitted
         return self.classes_[np.argmax(scores, axis=1)]
 
     def _scores(self, X: Any) -> Float[np.ndarray, "n classes"]:
@@ -76,26 +75,26 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
         y = column_or_1d(y, warn=True)
         copies = self._weights(sample_weight, x)
         kept = self._kept(copies, y)
-        self._codes, self.classes_ = encoded(y, kept, classes)
-        weights = class_weights(self.class_weight, self._codes, self.classes_, copies[kept])
-        self._classes = Classes.of(self._codes, self.classes_, weights)
-        return Task(self._folded(x)[kept], self._classes.indicators(self._codes), weights, copies[kept])
+        codes, self.classes_ = encoded(y, kept, classes)
+        weights = class_weights(self.class_weight, codes, self.classes_, copies[kept])
+        self._classes = Classes.of(codes, self.classes_, weights)
+        return Task(self._folded(x)[kept], self._classes.indicators(codes), weights, copies[kept])
 
-    def _grown_by(self, X: Any, y: Any, sample_weight: Any) -> Learned:
-        """With new rows of the same classes, whose codes are kept once they are learned."""
-        rows, codes = self._more_rows(X, y, sample_weight)
-        learned = self._grown(rows)
-        self._codes = np.concatenate([self._codes, codes])
-        return learned
-
-    def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[Task, Int[np.ndarray, " n"]]:
+    def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> Task:
+        """New rows of the same classes."""
         x = self._folded(self._validated(X))
         codes = self._classes.codes(column_or_1d(y))
         check_consistent_length(x, codes)
         copies = self._weights(sample_weight, x)
         weights = class_weights(self.class_weight, codes, self.classes_, copies)
         kept = np.flatnonzero(weights)
-        return Task(x[kept], self._classes.indicators(codes[kept]), weights[kept], copies[kept]), codes[kept]
+        return Task(x[kept], self._classes.indicators(codes[kept]), weights[kept], copies[kept])
+
+    def _match(self, variance: Float[np.ndarray, "#n 1"]) -> None:
+        """Probabilities to the rows that were learned from, each predicted from all others with this variance."""
+        task, scores = self._learned.task, self._left_out_scores()
+        codes = np.argmax(task.y + self._classes.share, axis=1)
+        self._temperature = Temperature.of(scores, variance, codes, task.weights)
 
     def _check_growing(self) -> None:
         if isinstance(self.class_weight, str):
@@ -104,6 +103,7 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
             )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class WideClassifier(AbstractWideClassification):
     """An infinitely wide network, trained by gradient descent on the indicators of the classes.
 
@@ -127,26 +127,9 @@ class WideClassifier(AbstractWideClassification):
     (2, 3)
     """
 
-    def __init__(
-        self,
-        architecture: Any = "auto",
-        *,
-        relative_ridge: Any = "auto",
-        relative_time: Any = "auto",
-        class_weight: Any = None,
-        input_shape: Any = None,
-        max_rows: Any = None,
-        random_state: Any = None,
-        verbose: Any = False,
-    ):
-        self.architecture = architecture
-        self.relative_ridge = relative_ridge
-        self.relative_time = relative_time
-        self.class_weight = class_weight
-        self.input_shape = input_shape
-        self.max_rows = max_rows
-        self.random_state = random_state
-        self.verbose = verbose
+    relative_ridge: Any = "auto"
+    relative_time: Any = "auto"
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WideClassifier":
         """Learn from rows `X` and their classes `y`; a row of weight w counts as w rows."""
@@ -160,7 +143,7 @@ class WideClassifier(AbstractWideClassification):
         self._check_growing()
         if not hasattr(self, "_learned"):
             return self._fit(X, y, sample_weight, classes, grows=True)
-        self._accept(self._grown_by(X, y, sample_weight))
+        self._accept(self._grown(self._more_rows(X, y, sample_weight)))
         return self
 
     def decision_function(self, X: Any) -> Float[np.ndarray, "n *classes"]:
@@ -182,12 +165,12 @@ class WideClassifier(AbstractWideClassification):
     def _fit(self, X: Any, y: Any, sample_weight: Any, classes: Any, *, grows: bool) -> "WideClassifier":
         ridge, time = ridge_and_time(self.relative_ridge, self.relative_time, grows)
         goal = Goal("ntk", ridge, time, squared_error, _SCORED_BY)
-        rows = self._first_rows(X, y, sample_weight, classes)
-        self._accept(self._learn(rows, goal))
-        self._temperature = Temperature.of(self._left_out_scores(), np.zeros((1, 1)), self._codes, rows.weights)
+        self._accept(self._learn(self._first_rows(X, y, sample_weight, classes), goal))
+        self._match(np.zeros((1, 1)))
         return self
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class WideGPClassifier(AbstractWideClassification):
     """A Gaussian process of an infinitely wide network on indicators of classes: less sure where it has seen nothing.
 
@@ -206,26 +189,9 @@ class WideGPClassifier(AbstractWideClassification):
     True
     """
 
-    def __init__(
-        self,
-        architecture: Any = "auto",
-        *,
-        which: Any = "nngp",
-        relative_noise: Any = "auto",
-        class_weight: Any = None,
-        input_shape: Any = None,
-        max_rows: Any = None,
-        random_state: Any = None,
-        verbose: Any = False,
-    ):
-        self.architecture = architecture
-        self.which = which
-        self.relative_noise = relative_noise
-        self.class_weight = class_weight
-        self.input_shape = input_shape
-        self.max_rows = max_rows
-        self.random_state = random_state
-        self.verbose = verbose
+    which: Any = "nngp"
+    relative_noise: Any = "auto"
+    class_weight: Any = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WideGPClassifier":
         """Learn from rows `X` and their classes `y`; a row of weight w counts as w rows."""
@@ -239,7 +205,7 @@ class WideGPClassifier(AbstractWideClassification):
         self._check_growing()
         if not hasattr(self, "_learned"):
             return self._fit(X, y, sample_weight, classes)
-        self._calibrate(self._grown_by(X, y, sample_weight))
+        self._calibrate(self._grown(self._more_rows(X, y, sample_weight)))
         return self
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
@@ -266,7 +232,7 @@ class WideGPClassifier(AbstractWideClassification):
         variance = self._uncertainty.left_out(learned)
         residuals = task.y - learned.solution.left_out()
         self._spread = Spread.of(residuals, variance, noise_of(self.which, learned), task.weights)
-        self._temperature = Temperature.of(self._left_out_scores(), self._blur(variance), self._codes, task.weights)
+        self._match(self._blur(variance))
 
     def _blur(self, variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 1"]:
         """Of the outputs; one for all classes, so that the most probable class is that of the largest output."""

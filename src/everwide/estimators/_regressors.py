@@ -1,5 +1,6 @@
 """Regression with infinitely wide networks: by the squared error, and with uncertainty."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,7 @@ class AbstractWideRegression(RegressorMixin, AbstractWide):
         return Task(x[kept], self._target(targets[kept]), weights[kept], weights[kept])
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class WideRegressor(AbstractWideRegression):
     """An infinitely wide network, trained by gradient descent on the squared error: regression with its tangent kernel.
 
@@ -94,24 +96,8 @@ class WideRegressor(AbstractWideRegression):
     True
     """
 
-    def __init__(
-        self,
-        architecture: Any = "auto",
-        *,
-        relative_ridge: Any = "auto",
-        relative_time: Any = "auto",
-        input_shape: Any = None,
-        max_rows: Any = None,
-        random_state: Any = None,
-        verbose: Any = False,
-    ):
-        self.architecture = architecture
-        self.relative_ridge = relative_ridge
-        self.relative_time = relative_time
-        self.input_shape = input_shape
-        self.max_rows = max_rows
-        self.random_state = random_state
-        self.verbose = verbose
+    relative_ridge: Any = "auto"
+    relative_time: Any = "auto"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WideRegressor":
         """Learn from rows `X` and targets `y`, `(n,)` or `(n, outputs)`; a row of weight w counts as w rows."""
@@ -139,6 +125,7 @@ class WideRegressor(AbstractWideRegression):
         return self
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class WideGPRegressor(AbstractWideRegression):
     """An infinitely wide Bayesian network, or an ensemble of trained ones: predictions that know how sure they are.
 
@@ -161,24 +148,8 @@ class WideGPRegressor(AbstractWideRegression):
     True
     """
 
-    def __init__(
-        self,
-        architecture: Any = "auto",
-        *,
-        which: Any = "nngp",
-        relative_noise: Any = "auto",
-        input_shape: Any = None,
-        max_rows: Any = None,
-        random_state: Any = None,
-        verbose: Any = False,
-    ):
-        self.architecture = architecture
-        self.which = which
-        self.relative_noise = relative_noise
-        self.input_shape = input_shape
-        self.max_rows = max_rows
-        self.random_state = random_state
-        self.verbose = verbose
+    which: Any = "nngp"
+    relative_noise: Any = "auto"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "WideGPRegressor":
         """Learn from rows `X` and targets `y`, `(n,)` or `(n, outputs)`; a row of weight w counts as w rows."""
