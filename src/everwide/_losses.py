@@ -121,8 +121,7 @@ class BinaryCrossEntropy(AbstractLoss):
         return jnp.sum(jnp.logaddexp(outputs, 0) - target * outputs)
 
     def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
-        targets, k = real_targets(y, outputs)
-        return _two_valued(targets, (0, 1)), k
+        return _two_valued(y, outputs, (0, 1))
 
 
 class Hinge(AbstractLoss):
@@ -139,18 +138,14 @@ class Hinge(AbstractLoss):
         return jnp.sum(jnp.maximum(0, 1 - target * outputs))
 
     def targets(self, y: Any, outputs: int | None) -> tuple[np.ndarray, int]:
-        targets, k = real_targets(y, outputs)
-        return _two_valued(targets, (-1, 1)), k
+        return _two_valued(y, outputs, (-1, 1))
 
 
 class Custom(AbstractLoss):
     """Any JAX function of the outputs and the target of one row."""
 
     fn: Callable[[Any, Any], Any] = eqx.field(static=True)
-    curvature: float = eqx.field(static=True)
-
-    def __init__(self, fn: Callable[[Any, Any], Any], curvature: float = math.inf):
-        self.fn, self.curvature = fn, curvature
+    curvature: float = eqx.field(static=True, default=math.inf)
 
     def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
         value = self.fn(outputs, target)
@@ -172,7 +167,7 @@ def as_loss(loss: Loss) -> AbstractLoss:
         return loss
     if not callable(loss):
         raise InputError(f"loss={loss!r}: expected a loss such as Mse(), or a JAX function, not a name.")
-    return Custom(loss)
+    return Custom(fn=loss)
 
 
 def real_targets(y: Any, outputs: int | None = None) -> tuple[np.ndarray, int]:
@@ -214,12 +209,13 @@ def _probabilities(targets: np.ndarray, outputs: int | None) -> tuple[np.ndarray
     return targets, k
 
 
-def _two_valued(targets: np.ndarray, pair: tuple[int, int]) -> np.ndarray:
+def _two_valued(y: Any, outputs: int | None, pair: tuple[int, int]) -> tuple[np.ndarray, int]:
+    targets, k = real_targets(y, outputs)
     wrong = ~np.isin(targets, pair).all(1)
     if wrong.any():
         row = int(np.argmax(wrong))
         raise InputError(f"Row {row} has the target {targets[row]}, expected {pair[0]} or {pair[1]}.")
-    return targets
+    return targets, k
 
 
 def _finite(targets: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from .._checks import finite_array, positive, share
 from .._losses import AbstractLoss, Loss, as_loss
 from ..spectral import gradient_flow
 from ._data import data_of, predicted
-from ._kernels import AbstractTrainKernel, as_kernel
+from ._kernels import ALL, AbstractTrainKernel, as_kernel
 
 
 class Flow(NamedTuple):
@@ -71,13 +71,13 @@ def kernel_flow(
     rows, law = as_kernel(kernel), as_loss(loss)
     moments = finite_array(np.atleast_1d(gradient_flow(times).time), "times")
     with jax.enable_x64(True):
-        wide = jax.tree.map(lambda a: np.asarray(a, np.float64) if _is_float(a) else a, rows)
+        wide = jax.tree.map(lambda a: np.asarray(a, np.float64) if eqx.is_inexact_array(a) else a, rows)
         problem = _problem(wide, y, law, f0, outputs, rate, momentum)
         return _solve(problem, moments, until, tolerance, max_steps)
 
 
 class Problem(eqx.Module):
-    """The right-hand side, in coefficients: `a` without momentum, `(a, b)` with it."""
+    """The right-hand side, in coefficients: `(a,)` without momentum, `(a, b)` with it."""
 
     kernel: AbstractTrainKernel
     y: Array
@@ -88,7 +88,7 @@ class Problem(eqx.Module):
 
     def outputs(self, a: Array) -> Array:
         """At the training rows."""
-        return self.f0 + self.kernel.whole(a.T).T
+        return self.f0 + self.kernel.product(ALL, a.T).T
 
     def mean_loss(self, a: Array) -> Array:
         """Over the training rows."""
@@ -96,18 +96,13 @@ class Problem(eqx.Module):
 
     def slope(self, t: Any, state: Any, args: Any) -> Any:
         """The derivative of the state in time."""
-        a = self.coefficients(state)
-        force = -jax.vmap(jax.grad(self.loss))(self.outputs(a), self.y) / len(self.f0)
-        return force if self.friction is None else (state[1], force - self.friction * state[1])
+        force = -jax.vmap(jax.grad(self.loss))(self.outputs(state[0]), self.y) / len(self.f0)
+        return (force,) if self.friction is None else (state[1], force - self.friction * state[1])
 
     def begin(self) -> Any:
         """At rest, at the initial function."""
         zero = jnp.zeros_like(self.f0)
-        return zero if self.friction is None else (zero, zero)
-
-    def coefficients(self, state: Any) -> Array:
-        """Without the momentum."""
-        return state if self.friction is None else state[0]
+        return (zero,) if self.friction is None else (zero, zero)
 
     @property
     def unit(self) -> float:
@@ -125,15 +120,15 @@ def _problem(kernel, y, loss: AbstractLoss, f0, outputs, rate, momentum) -> Prob
 def _solve(problem: Problem, times: np.ndarray, until: float | None, tolerance, max_steps) -> Flow:
     scaled = times * problem.unit
     if until is not None and float(problem.mean_loss(jnp.zeros_like(problem.f0))) <= until:
-        times_at_rest, until = np.zeros_like(times), None
-        return _solve(problem, times_at_rest, until, tolerance, max_steps)._replace(times=times, stopped=0.0)
+        at_rest = _solve(problem, np.zeros_like(times), None, tolerance, max_steps)
+        return at_rest._replace(times=times, stopped=0.0)
     solution, stopped = _integrated(problem, scaled, until, tolerance, max_steps)
     if solution is None:
         raise RuntimeError(
             f"The solver took {max_steps} steps without reaching the time {times[-1]:g}, or failed: the problem is "
             "stiff. Ask for earlier times, loosen the tolerance, or raise max_steps; Regression has the squared loss."
         )
-    saved, stop = (np.asarray(problem.coefficients(state)) for state in solution)
+    saved, stop = (np.asarray(state[0]) for state in solution)
     reached = saved if stopped is None else np.where((scaled <= stopped)[:, None, None], saved, stop[-1])
     look = jax.jit(jax.vmap(lambda one: (problem.outputs(one), problem.mean_loss(one))))
     outputs, losses = (np.asarray(v) for v in look(jnp.asarray(reached)))
@@ -149,7 +144,7 @@ def _integrated(problem: Problem, times: np.ndarray, until, tolerance, max_steps
         raise ImportError("kernel_flow needs diffrax: pip install 'everwide[train]'.") from fault
 
     def gap(t: Any, y: Any, args: Any, **_: Any) -> Array:  # diffrax names the arguments
-        return problem.mean_loss(problem.coefficients(y)) - until
+        return problem.mean_loss(y[0]) - until
 
     last = max(float(times[-1]), np.finfo(np.float64).tiny)
     solution = diffrax.diffeqsolve(
@@ -171,7 +166,3 @@ def _integrated(problem: Problem, times: np.ndarray, until, tolerance, max_steps
         assert solution.ts is not None
         return solution.ys, float(solution.ts[1][-1])
     return (solution.ys if bool(solution.result == diffrax.RESULTS.successful) else None), None
-
-
-def _is_float(leaf: Any) -> bool:
-    return isinstance(leaf, np.ndarray | jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)

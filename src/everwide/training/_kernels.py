@@ -81,7 +81,8 @@ def zero_like(start: Start) -> Element:
     return Element(zeros, zeros.T, zeros[0])
 
 
-Batch = Int[Array, " batch"]
+Batch = Int[Array, " batch"] | slice
+ALL = slice(None)  # the batch of all rows
 
 _LARGEST_CHECKED = 2000  # rows of a matrix whose eigenvalues are checked: beyond, it would take longer than training
 
@@ -91,21 +92,22 @@ class AbstractTrainKernel(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def rows(self) -> int:
-        """Number of training rows."""
+    def data(self) -> Any:
+        """What the kernel is made of: an array with a row for each training row, or the shape and dtype of one."""
 
     @property
-    @abc.abstractmethod
+    def rows(self) -> int:
+        """Number of training rows."""
+        return self.data.shape[0]
+
+    @property
     def dtype(self) -> np.dtype:
         """Of the numbers."""
+        return np.dtype(self.data.dtype)
 
     @abc.abstractmethod
     def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
         """`delta @ K[batch]`: all rows with those of the batch."""
-
-    @abc.abstractmethod
-    def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
-        """`delta @ K`."""
 
 
 class MatrixKernel(AbstractTrainKernel):
@@ -119,20 +121,12 @@ class MatrixKernel(AbstractTrainKernel):
             raise KernelError(f"The kernel has shape {shape}, expected (n, n) or (n, n, outputs, outputs).")
 
     @property
-    def rows(self) -> int:
-        return self.matrix.shape[0]
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self.matrix.dtype)
+    def data(self) -> Any:
+        return self.matrix
 
     def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
         some = jnp.asarray(self.matrix)[batch]
         return delta @ some if some.ndim == 2 else jnp.einsum("bnij,ib->jn", some, delta)
-
-    def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
-        matrix = jnp.asarray(self.matrix)
-        return delta @ matrix if matrix.ndim == 2 else jnp.einsum("mnij,im->jn", matrix, delta)
 
 
 class FeatureKernel(AbstractTrainKernel):
@@ -152,20 +146,12 @@ class FeatureKernel(AbstractTrainKernel):
             raise KernelError("Features hold values that are not finite.")
 
     @property
-    def rows(self) -> int:
-        return self.features.shape[0]
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self.features.dtype)
+    def data(self) -> Any:
+        return self.features
 
     def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
         g = jnp.asarray(self.features)
         return (delta @ g[batch]) @ g.T
-
-    def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
-        g = jnp.asarray(self.features)
-        return (delta @ g) @ g.T
 
 
 class FunctionKernel(AbstractTrainKernel):
@@ -199,20 +185,14 @@ class FunctionKernel(AbstractTrainKernel):
         return cls(_Field(kernel, which), as_rows(x).x)
 
     @property
-    def rows(self) -> int:
-        return self.x.shape[0]
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self.x.dtype)
+    def data(self) -> Any:
+        return self.x
 
     def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
         x = jnp.asarray(self.x)
+        if isinstance(batch, slice):  # all rows: never the whole matrix
+            return jax.lax.map(lambda row: delta @ self.fn(x, row[None])[:, 0], x, batch_size=256).T
         return delta @ self.fn(x[batch], x)
-
-    def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
-        x = jnp.asarray(self.x)
-        return jax.lax.map(lambda row: delta @ self.fn(x, row[None])[:, 0], x, batch_size=256).T
 
 
 class OperatorKernel(AbstractTrainKernel):
@@ -224,24 +204,18 @@ class OperatorKernel(AbstractTrainKernel):
     """
 
     operator: Any
-    count: int = eqx.field(static=True)
-    precision: np.dtype = eqx.field(static=True)
+    column: jax.ShapeDtypeStruct = eqx.field(static=True)
 
     def __init__(self, operator: Any, n: int, dtype: Any = np.float32):
-        self.operator, self.count, self.precision = operator, n, np.dtype(dtype)
+        self.operator, self.column = operator, jax.ShapeDtypeStruct((n,), np.dtype(dtype))
 
     @property
-    def rows(self) -> int:
-        return self.count
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.precision
+    def data(self) -> Any:
+        return self.column
 
     def product(self, batch: Batch, delta: Float[Array, "k batch"]) -> Float[Array, "k n"]:
-        return self.whole(jnp.zeros((len(delta), self.rows), delta.dtype).at[:, batch].add(delta))
-
-    def whole(self, delta: Float[Array, "k n"]) -> Float[Array, "k n"]:
+        if not isinstance(batch, slice):
+            delta = jnp.zeros((len(delta), self.rows), delta.dtype).at[:, batch].add(delta)
         return self.operator(delta.T).T
 
 
@@ -281,5 +255,12 @@ def _check_matrix(matrix: np.ndarray) -> None:
             "Pass the kernel of the training rows with themselves."
         )
     if len(matrix) <= _LARGEST_CHECKED:
-        size = matrix.shape[0] * (matrix.shape[2] if matrix.ndim == 4 else 1)
-        Spectrum.check(matrix if matrix.ndim == 2 else matrix.transpose(0, 2, 1, 3).reshape(size, size))
+        Spectrum.check(flat(matrix))
+
+
+def flat(kernel: np.ndarray) -> np.ndarray:
+    """`(m, n, k, k)` as a matrix whose rows are outputs within examples; `(m, n)` as it is."""
+    if kernel.ndim == 2:
+        return kernel
+    m, n, k, _ = kernel.shape
+    return kernel.transpose(0, 2, 1, 3).reshape(m * k, n * k)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -14,7 +13,7 @@ from .._checks import InputError
 from ..kernel import AbstractKernelFunction
 from ..spectral import KernelError
 from ._kernels import map_elements, unvalued
-from ._optimizers import AbstractOptimizer, as_optimizer, norm_of_gradient, stepped
+from ._optimizers import AbstractOptimizer, as_optimizer, stepped_on_batch
 from ._stream import plain_kernel
 
 
@@ -80,7 +79,7 @@ class KernelLayer(eqx.Module):
         self.coefficients = zeros
         self.memory = rule.transform().init(unvalued(zeros, zeros[0]))
         self.size, self.steps = jnp.asarray(0, jnp.int32), jnp.asarray(0, jnp.int32)
-        self.numbers, self.rest = eqx.partition((fn, rule), _is_numbers)
+        self.numbers, self.rest = eqx.partition((fn, rule), eqx.is_array)
 
     def __call__(self, x: Float[Array, "n ..."], tap: Float[Array, "n k"] | None = None) -> Float[Array, "n k"]:
         """The outputs of rows, plus the tap."""
@@ -102,10 +101,9 @@ class KernelLayer(eqx.Module):
         kernel, optimizer = self._parts()
         rows, delta = lax.stop_gradient((x, cotangents))
         placed = lax.dynamic_update_slice_in_dim(jnp.zeros_like(self.coefficients), delta, size, 0)
-        none = jnp.zeros_like(self.coefficients[0])
-        gradient = unvalued(placed, none)
-        norm = norm_of_gradient(gradient, jnp.sum(delta * (kernel(rows, rows) @ delta), 0))
-        here, memory = stepped(optimizer, unvalued(self.coefficients, none), gradient, self.memory, norm)
+        here = unvalued(self.coefficients, jnp.zeros_like(self.coefficients[0]))
+        squared = jnp.sum(delta * (kernel(rows, rows) @ delta), 0)
+        here, memory = stepped_on_batch(optimizer, here, placed, self.memory, squared)
         support = lax.dynamic_update_slice_in_dim(self.x, rows, size, 0)
         return self._with(support, here.coefficients, memory, size + n, self.steps + 1)
 
@@ -131,7 +129,3 @@ class KernelLayer(eqx.Module):
             list(state),
             is_leaf=lambda leaf: leaf is None,
         )
-
-
-def _is_numbers(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array | np.ndarray)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from .._adam_star import scale_by_adam_star
 from .._checks import InputError, not_negative, positive, share
-from ._kernels import Element, map_elements, spread
+from ._kernels import Element, map_elements, spread, unvalued
 
 Rate = float | Callable[[Any], Any]
 _LONGEST = 1 << 14  # steps of which the memory of a transformation is looked at
@@ -26,10 +26,6 @@ class AbstractOptimizer(eqx.Module):
     @abc.abstractmethod
     def transform(self) -> Any:
         """As a transformation of optax, which acts on functions."""
-
-    @abc.abstractmethod
-    def heavy_ball(self) -> tuple[Any, float] | None:
-        """Rate and momentum, where it is gradient descent at a constant rate."""
 
     @abc.abstractmethod
     def memory_length(self, dtype: np.dtype) -> int:
@@ -65,9 +61,6 @@ class SGD(AbstractOptimizer):
         """As a transformation of optax, for chains."""
         optax = optax_module()
         return _chain(self, optax.trace(self.momentum, self.nesterov) if self.momentum else optax.identity())
-
-    def heavy_ball(self) -> tuple[Any, float] | None:
-        return None if callable(self.rate) or self.nesterov else (self.rate, self.momentum)
 
     def memory_length(self, dtype: np.dtype) -> int:
         return _lasting(self, self.momentum, dtype)
@@ -118,9 +111,6 @@ class AdamStar(AbstractOptimizer):
 
         return _chain(self, scale_by_adam_star(self.b1, self.b2, self.eps, begin, squares, spread))
 
-    def heavy_ball(self) -> None:
-        return None
-
     def memory_length(self, dtype: np.dtype) -> int:
         return _lasting(self, self.b1, dtype)
 
@@ -156,9 +146,6 @@ class Linear(AbstractOptimizer):
 
     def transform(self) -> Any:
         return optax_module().with_extra_args_support(self.given)
-
-    def heavy_ball(self) -> None:
-        return None
 
     def memory_length(self, dtype: np.dtype) -> int:
         once, never = np.eye(1, _LONGEST)[0], np.zeros(_LONGEST)
@@ -198,15 +185,22 @@ def stepped(
     return jax.tree.map(jnp.add, here, update), memory
 
 
-def norm_of_gradient(gradient: Element, squared: Float[Array, " k"]) -> Callable[[Element], Float[Array, " k"]]:
-    """For steps that know the norm of no other function than the gradient."""
+def stepped_on_batch(
+    optimizer: AbstractOptimizer,
+    here: Element,
+    placed: Float[Array, "n k"],
+    memory: Any,
+    squared: Float[Array, " k"],
+) -> tuple[Element, Any]:
+    """The same, given the coefficients of the gradient and its squared norm: that of no other function is known."""
+    gradient = unvalued(placed, jnp.zeros_like(here.start))
 
     def squared_norm(element: Element) -> Float[Array, " k"]:
         if element is not gradient:
             raise _moves_all("The optimizer")
         return squared
 
-    return squared_norm
+    return stepped(optimizer, here, gradient, memory, squared_norm)
 
 
 def optax_module() -> Any:

@@ -14,7 +14,7 @@ from .._losses import Mse, real_targets
 from ..spectral import AbstractFilter, Spectrum
 from ..spectral._filters import GradientDescent, Momentum
 from ._data import cross_kernel, data_of, first_outputs
-from ._kernels import FeatureKernel
+from ._kernels import FeatureKernel, flat
 from ._units import warn_of_rate
 
 
@@ -55,7 +55,7 @@ class Regression(eqx.Module):
         data = data_of(Mse(), y, f0, None, len(matrix), np.dtype(np.float64))
         self.f0, self.residual = data.f0, data.y - data.f0
         self.mixed = matrix.ndim == 4
-        given = _flat(matrix, self.residual.shape[1]) if self.mixed else matrix
+        given = _flat(matrix, self.residual.shape[1])
         self.spectrum = Spectrum.of_features(given) if primal else Spectrum.of(given)
         self.modes = self.spectrum.modes(self.residual.reshape(-1, 1) if self.mixed else self.residual)
 
@@ -83,11 +83,10 @@ class Regression(eqx.Module):
         """Outputs at other rows, from their kernel `(m, n)` with the training rows and their `f0`."""
         n, k = self.residual.shape
         cross = cross_kernel(k_test_train, n, k, mixed=self.mixed)
-        m, cross = len(cross), _flat(cross, k) if self.mixed else cross.astype(np.float64, copy=False)
-        first = first_outputs(f0, m, k, "test")
+        first = first_outputs(f0, len(cross), k, "test")
         weighted = self._response(filter)[..., None] * self.modes
-        moved = self.spectrum.rows(weighted, cross)
-        return first + moved.reshape(*moved.shape[:-2], m, k)
+        moved = self.spectrum.rows(weighted, _flat(cross, k).astype(np.float64, copy=False))
+        return first + moved.reshape(*moved.shape[:-2], len(cross), k)
 
     def _response(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n"]:
         """The filter, with a word about rates that are too large."""
@@ -118,11 +117,10 @@ def _learned(
 
 
 def _flat(kernel: np.ndarray, k: int) -> np.ndarray:
-    """`(m, n, k, k)` as a matrix whose rows are outputs within examples."""
-    m, n = kernel.shape[:2]
-    if kernel.shape[2:] != (k, k):
+    """As a matrix, whose rows are outputs within examples where the kernel mixes `k` outputs."""
+    if kernel.ndim == 4 and kernel.shape[2:] != (k, k):
         raise InputError(f"The kernel has shape {kernel.shape}, expected (n, n, {k}, {k}): y has {k} outputs.")
-    return kernel.transpose(0, 2, 1, 3).reshape(m * k, n * k)
+    return flat(kernel) if kernel.ndim == 4 else kernel
 
 
 class FiniteBias(NamedTuple):

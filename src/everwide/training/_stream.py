@@ -17,7 +17,7 @@ from .._losses import AbstractLoss
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction
 from ..spectral import Factor, KernelError
 from ._kernels import FunctionKernel, map_elements, unvalued
-from ._optimizers import AbstractOptimizer, norm_of_gradient, stepped
+from ._optimizers import AbstractOptimizer, stepped_on_batch
 
 
 def rounding(gram: np.ndarray, dtype: np.dtype) -> float:
@@ -152,10 +152,8 @@ class Rules(eqx.Module):
         )
         zeros = jnp.zeros((window, delta.shape[1]), delta.dtype)
         placed = lax.dynamic_update_slice_in_dim(zeros, delta, move.at - begin, 0)
-        gradient = unvalued(placed, jnp.zeros_like(weights.start))
-        norm = norm_of_gradient(gradient, jnp.sum(delta * (own @ delta), 0))
         here = unvalued(cut(weights.coefficients), weights.start, 1.0)
-        here, memory = stepped(self.optimizer, here, gradient, memory, norm)
+        here, memory = stepped_on_batch(self.optimizer, here, placed, memory, jnp.sum(delta * (own @ delta), 0))
         kept = map_elements(
             lambda old, new: new._replace(coefficients=put(old.coefficients, new.coefficients)), weights.memory, memory
         )

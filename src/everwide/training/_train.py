@@ -1,7 +1,8 @@
 """Train an infinitely wide network on any loss, without weights."""
 
 import itertools
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from .._compile import trusted_filter_jit
 from .._losses import AbstractLoss, Loss, as_loss
 from .._warn import warn
 from ._data import chunks, data_of, predicted
-from ._kernels import AbstractTrainKernel, Element, MatrixKernel, Start, as_kernel, zero_like
+from ._kernels import ALL, AbstractTrainKernel, Element, MatrixKernel, Start, as_kernel, zero_like
 from ._optimizers import AbstractOptimizer, as_optimizer, stepped
 from ._units import DivergenceWarning, warn_if_unstable
 
@@ -79,16 +80,13 @@ class Run(eqx.Module):
         return State(here, memory, step, jnp.where(fine, state.diverged, step))
 
     def _gradient(self, here: Element, batch: Array | None) -> tuple[Element, Callable[[Element], Array]]:
-        at = slice(None) if batch is None else batch
+        at = ALL if batch is None else batch
         outputs = here.values[:, at].T + here.start * self.start.values[at]
         delta = jax.vmap(jax.grad(self.loss))(outputs, self.y[at])
         delta = delta / len(delta)
         none = jnp.zeros_like(here.start)
-        if batch is None:
-            gradient = Element(delta, self.kernel.whole(delta.T), none)
-        else:
-            sparse = jnp.zeros_like(here.coefficients).at[batch].add(delta)
-            gradient = Element(sparse, self.kernel.product(batch, delta.T), none)
+        placed = delta if batch is None else jnp.zeros_like(here.coefficients).at[batch].add(delta)
+        gradient = Element(placed, self.kernel.product(at, delta.T), none)
 
         def squared_norm(element: Element) -> Array:
             if isinstance(self.kernel, MatrixKernel) and self.kernel.matrix.ndim == 4:
@@ -188,6 +186,7 @@ def _run(run: Run, batches: Any, steps: int | None, record: int | Sequence[int] 
         whole(steps, "steps", 0)
     if isinstance(record, int) and record < 1:
         raise InputError(f"record={record}: expected at least 1 step from one look to the next, or a list of steps.")
+    looks = range(0, sys.maxsize, record) if isinstance(record, int) else frozenset(record or ())
     zero = zero_like(run.start)
     here = zero._replace(start=jnp.ones_like(zero.start))
     none = jnp.asarray(0, jnp.int32)
@@ -197,14 +196,14 @@ def _run(run: Run, batches: Any, steps: int | None, record: int | Sequence[int] 
     pieces = [None] if batches is None else chunks(batches, steps, run.kernel.rows)
     for piece in pieces:
         length = int(steps or 0) if piece is None else len(piece)
-        for begin, end in _stretches(taken, taken + length, record):
+        for begin, end in _stretches(taken, taken + length, looks):
             part = None if piece is None else jnp.asarray(piece[begin - taken : end - taken])
             before, state = state, _stretch(run, state, part, end - begin)
             if failed := int(state.diverged):
                 fine = failed - 1 - begin
                 last = _stretch(run, before, None if part is None else part[:fine], fine) if fine else before
                 return _diverged(run, last, kept)
-            if _is_kept(end, record):
+            if end in looks:
                 kept.append((end, float(_loss(run, state.here))))
         taken += length
     if kept[-1][0] != taken:
@@ -212,20 +211,10 @@ def _run(run: Run, batches: Any, steps: int | None, record: int | Sequence[int] 
     return _trained(run, state, kept)
 
 
-def _stretches(begin: int, end: int, record: int | Sequence[int] | None) -> list[tuple[int, int]]:
+def _stretches(begin: int, end: int, looks: Collection[int]) -> list[tuple[int, int]]:
     """From look to look."""
-    if isinstance(record, int):
-        inside = range((begin // record + 1) * record, end, record)
-    else:
-        inside = sorted(s for s in record or () if begin < s < end)
-    edges = [begin, *inside, end]
-    return [(a, b) for a, b in itertools.pairwise(edges) if a < b]
-
-
-def _is_kept(step: int, record: int | Sequence[int] | None) -> bool:
-    if record is None:
-        return False
-    return step % record == 0 if isinstance(record, int) else step in record
+    ends = [step for step in range(begin + 1, end + 1) if step in looks or step == end]
+    return list(itertools.pairwise([begin, *ends]))
 
 
 @trusted_filter_jit

@@ -11,7 +11,7 @@ from .._checks import InputError, share, whole
 from .._losses import AbstractLoss, Loss, Mse, as_loss
 from .._warn import warn
 from ..spectral import KernelError, Spectrum
-from ._kernels import AbstractTrainKernel, MatrixKernel, as_kernel
+from ._kernels import ALL, AbstractTrainKernel, MatrixKernel, as_kernel, flat
 from ._optimizers import SGD, AbstractOptimizer, AdamStar
 
 Finite = TypeVar("Finite", SGD, AdamStar)
@@ -60,24 +60,19 @@ def max_learning_rate(kernel: Any, loss: Loss = Mse(), momentum: float = 0.0) ->
 def largest_eigenvalue(kernel: AbstractTrainKernel) -> float:
     """Of the kernel of all outputs, in float64 where it is a matrix."""
     if isinstance(kernel, MatrixKernel):
-        matrix = np.asarray(kernel.matrix, np.float64)
-        n = len(matrix) if matrix.ndim == 2 else matrix.shape[0] * matrix.shape[2]
-        flat = matrix if matrix.ndim == 2 else matrix.transpose(0, 2, 1, 3).reshape(n, n)
-        return Spectrum.largest(flat)
+        return Spectrum.largest(flat(np.asarray(kernel.matrix, np.float64)))
     with jax.enable_x64(kernel.dtype == np.float64):
-        whole = jax.jit(lambda v: kernel.whole(v))
-        return Spectrum.largest(lambda v: np.asarray(whole(jnp.asarray(v[None], kernel.dtype)))[0], kernel.rows)
+        image = jax.jit(lambda v: kernel.product(ALL, v))
+        return Spectrum.largest(lambda v: np.asarray(image(jnp.asarray(v[None], kernel.dtype)))[0], kernel.rows)
 
 
 def warn_if_unstable(kernel: AbstractTrainKernel, loss: AbstractLoss, optimizer: AbstractOptimizer) -> None:
     """Warn of a rate at which the squared loss diverges for sure."""
-    constant = optimizer.heavy_ball()
-    if constant is None or not isinstance(loss, Mse):
+    if not isinstance(loss, Mse) or not isinstance(optimizer, SGD) or callable(optimizer.rate) or optimizer.nesterov:
         return
-    rate, momentum = constant
-    limit = max_learning_rate(kernel, loss, momentum)
-    if rate > limit * (1 + 1e-6):
-        warn_of_rate(float(rate), limit)
+    limit = max_learning_rate(kernel, loss, optimizer.momentum)
+    if optimizer.rate > limit * (1 + 1e-6):
+        warn_of_rate(float(optimizer.rate), limit)
 
 
 def warn_of_rate(rate: float, limit: float) -> None:
