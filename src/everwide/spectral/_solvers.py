@@ -85,8 +85,12 @@ class AbstractSolution(abc.ABC):
         """`a` in `f(x) = k(x, X) a`."""
         return self.solve(self.problem.y)
 
+    @abc.abstractmethod
     def left_out(self) -> Float[np.ndarray, "n k"]:
         """The prediction of every row from all others."""
+
+    def left_out_by_ridge(self) -> Float[np.ndarray, "n k"]:
+        """That of `A^-1 y`."""
         y, precision = self.problem.y, np.maximum(self.precision(), _TINY)  # 0 for a kernel that vanishes
         without = y - self.coefficients / precision[:, None]
         return with_other_copies(without, y, self.noise * precision, self.problem.copies)
@@ -145,7 +149,7 @@ class Decomposed(AbstractSolution):
     def left_out(self) -> Float[np.ndarray, "n k"]:
         """Gradient flow is a sum of ridges, complex ones, and so is what it says without a row."""
         if math.isinf(self.time):
-            return super().left_out()
+            return self.left_out_by_ridge()
         y, predicted = self.problem.y, np.zeros_like(self.problem.y)
         if not self.time:
             return predicted
@@ -185,10 +189,8 @@ class Decomposed(AbstractSolution):
 
     @property
     def report(self) -> Report:
-        values, weights = (
-            np.maximum(self.spectrum.values, 0.0) + self.ridge + self.jitter,
-            self.problem.weights[:, None],
-        )
+        values, weights = np.maximum(self.spectrum.values, 0.0), self.problem.weights[:, None]
+        values = values + self.ridge + self.jitter
         image = self.spectrum.rows(values[:, None] * self.spectrum.modes(self.coefficients / weights)) / weights
         return self._report("eigen", image, self.jitter, self.spectrum.vectors)
 
@@ -208,6 +210,9 @@ class Factored(AbstractSolution):
         y, weights, copies = map(np.concatenate, zip(self.problem[:3], (y, weights, copies), strict=True))
         problem = self.problem._replace(y=y, weights=weights, copies=copies)
         return Factored(problem, clock.perf_counter() - began, factor)
+
+    def left_out(self) -> Float[np.ndarray, "n k"]:
+        return self.left_out_by_ridge()
 
     def solve(self, b: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n m"]:
         return np.asarray(self.factor.solve(b))
