@@ -181,7 +181,7 @@ def test_what_is_called_definite_is():
 BAD = {
     "domain": (lambda: eigensystem("torus", np.exp), "domain='torus'"),
     "a circle in space": (lambda: eigensystem("circle", np.exp, 3), "expected 2"),
-    "a sphere on a line": (lambda: eigensystem("sphere", np.exp, 1), "expected at least 2"),
+    "a sphere on a line": (lambda: eigensystem("sphere", np.exp, 1), "d=1: expected a whole number, 2 or more"),
     "levels": (lambda: eigensystem("sphere", np.exp, 3, levels=0), "levels=0"),
     "which": (lambda: eigensystem("sphere", NET, 3, which="both"), "which='both'"),
     "radius": (lambda: eigensystem("sphere", NET, 3, radius=-1.0), "radius=-1.0"),

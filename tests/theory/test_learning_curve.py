@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
+import everwide as ew
 from everwide.theory.eigenlearning import learning_curve
 
 LAM = np.arange(1, 11) ** -1.5
@@ -269,5 +270,5 @@ def test_bad_input(name):
 
 @pytest.mark.once
 def test_words_are_no_spectrum():
-    with pytest.raises(TypeError, match="eigenvalues is a str"):
+    with pytest.raises(ew.InputError, match="eigenvalues is a str"):
         learning_curve("flat", [1.0], 1)

@@ -121,7 +121,7 @@ def test_the_bounds_hold_on_a_run():
     jacobian = jax.jit(lambda p: jax.jacrev(f)(p).reshape(2, -1))
     before, y = jacobian(start), f(start) + jnp.array([0.2, -0.2])
     values = np.linalg.eigvalsh(before @ before.T / n)
-    rate, rms = 2.0 / (values[0] + values[-1]), lambda r: float(jnp.sqrt(jnp.mean(jnp.square(r))))
+    rate, rms = float(2.0 / (values[0] + values[-1])), lambda r: float(jnp.sqrt(jnp.mean(jnp.square(r))))
     points, lengths, residuals = [start], 0.0, [rms(f(start) - y)]
     for _ in range(15):
         here = jacobian(points[-1])
@@ -143,7 +143,10 @@ def test_the_bounds_hold_on_a_run():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: linearization_bound(-1.0, width=10, curvature=1.0), "radius=-1.0: expected distances, 0 or more"),
+        (
+            lambda: linearization_bound(-1.0, width=10, curvature=1.0),
+            "radius=-1.0: expected finite numbers from 0 on",
+        ),
         (lambda: linearization_bound(1.0, width=0, curvature=1.0), "width=0: expected a finite number above 0"),
         (lambda: linearization_bound(1.0, width=10, delta=1.5), "expected a probability"),
         (lambda: linearization_bound(1.0, width=10, delta=0.5, curvature=1.0), "one of both"),

@@ -13,7 +13,7 @@ import scipy.integrate
 
 import everwide as ew
 import everwide.theory.regions as rg
-from everwide.theory.regions._points import _shape as check_shape
+from everwide._checks import hidden_widths
 
 pytestmark = pytest.mark.once
 
@@ -397,7 +397,7 @@ BAD = {
     "no inputs": (lambda: rg.max_regions(0, [3]), "inputs=0"),
     "no layers": (lambda: rg.max_regions(2, []), "hidden layers"),
     "an empty layer": (lambda: rg.max_regions(2, [3, 0]), r"widths\[1\]=0: expected a whole number"),
-    "a bare number": (lambda: check_shape(2, 7), r"widths=7: .* as in \[7\]"),
+    "a bare number": (lambda: hidden_widths(7), r"widths=7: .* as in \[7\]"),
     "too narrow to fold": (lambda: rg.max_regions(3, [2, 3], bound="lower"), "at least as wide"),
     "no such bound": (lambda: rg.max_regions(3, [2, 3], bound="middle"), "'upper' or 'lower'"),
     "an open width": (lambda: rg.expected_regions(ew.Serial(ew.Dense(), ew.Relu()), [0.0], [1.0]), "open width"),

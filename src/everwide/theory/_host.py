@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
+from .._checks import InputError
 from ..activations import AbstractActivation, Elementwise, PiecewiseLinear
 from ..layers import Identity
 from ..signal import ArchitectureError
@@ -66,12 +67,10 @@ def host_function(activation: Any) -> HostFunction:
             f"Expected an activation such as everwide.Relu(), or a function of one number, got {activation!r}. "
             "Activations are named by value, not by a string."
         )
-    function = HostFunction(getattr(activation, "__name__", repr(activation)), activation, ())
-    _check(function)
-    return function
+    return _checked(HostFunction(getattr(activation, "__name__", repr(activation)), activation, ()))
 
 
-def _check(function: HostFunction) -> None:
+def _checked(function: HostFunction) -> HostFunction:
     """Raise unless a plain function is one of single, finite numbers."""
     x = np.linspace(-1.3, 1.7, 7)
     y, other = function(x), function(np.array([0.4, *x[1:]]))
@@ -85,6 +84,7 @@ def _check(function: HostFunction) -> None:
             f"{function.name}: expected a function of one number, but one element of its input changes other elements "
             "of its output (as in a softmax or a norm). Such functions have no limit as an activation."
         )
+    return function
 
 
 def root_between(fn: Callable[[float], float], low: float, high: float) -> float:
@@ -92,6 +92,38 @@ def root_between(fn: Callable[[float], float], low: float, high: float) -> float
     return float(scipy.optimize.root_scalar(fn, bracket=(low, high), method="brentq", xtol=1e-15).root)
 
 
+def falling_bracket(fn: Callable[[float], float], start: float, step: float = 1.0) -> tuple[float, float]:
+    """Two numbers between which a falling function is zero, looked for from `start` on, in steps that double."""
+    sign = 1.0 if fn(start) > 0 else -1.0
+    near, far = start, start + sign * step
+    while sign * fn(far) > 0:
+        step *= 2
+        near, far = far, far + sign * step
+    return min(near, far), max(near, far)
+
+
+def trapezoids(fn: Callable[[np.ndarray], np.ndarray], end: float, nodes: int, agreed: float, fault: str) -> float:
+    """The integral from 0 to `end`, where the function has died out, by steps that are halved until two sums agree."""
+    step = end / nodes
+    total = step * (fn(np.zeros(1))[0] / 2 + np.sum(fn(step * np.arange(1, nodes + 1))))
+    for _ in range(_HALVINGS):
+        between = step * np.sum(fn(step * (np.arange(nodes) + 0.5)))
+        before, total = total, (total + between) / 2
+        if abs(total - before) <= agreed * abs(total):
+            return float(total)
+        step, nodes = step / 2, 2 * nodes
+    raise ArithmeticError(fault)
+
+
+def at_least_zero(name: str, value: Any) -> np.ndarray:
+    """As a float64 array; raises unless it holds finite numbers from zero on, and one at least."""
+    array = np.asarray(value, np.float64)
+    if not array.size or not np.all(np.isfinite(array) & (array >= 0)):
+        raise InputError(f"{name}={value!r}: expected finite numbers from 0 on, at least one.")
+    return array
+
+
+_HALVINGS = 12
 NODES = 20
 _TAIL = 4  # coefficients that must have died out: also the squares are resolved then
 _RELATIVE, _ABSOLUTE = 1e-12, 1e-14  # to the piece, to its shell
@@ -160,7 +192,7 @@ def _refined(fn: HostFunction, low: np.ndarray, high: np.ndarray) -> Shell:
         narrow = high - low < _NARROWEST * np.maximum(1, np.abs(low))
         smooth = tail <= _RELATIVE * size + _ABSOLUTE * scale + _ROUNDING * np.abs(low) * steepest
         ready = beyond | smooth | narrow
-        done.append((low[ready], high[ready], values[ready], coefficients[ready]))
+        done.append((low[ready], high[ready], values[ready]))
         pieces += int(ready.sum())
         if pieces + 2 * int((~ready).sum()) > _MOST_PIECES:
             left, right = float(low[~ready][0]), float(high[~ready][0])
@@ -171,31 +203,25 @@ def _refined(fn: HostFunction, low: np.ndarray, high: np.ndarray) -> Shell:
             )
         middle = (low[~ready] + high[~ready]) / 2
         low, high = np.concatenate([low[~ready], middle]), np.concatenate([middle, high[~ready]])
-    low, high, values, coefficients = (np.concatenate(column) for column in zip(*done, strict=True))
-    order = np.argsort(low)
-    return _assembled(low[order], high[order], values[order], coefficients[order], scale)
+    low, high, values = (np.concatenate(column) for column in zip(*done, strict=True))
+    return _assembled(low, high, values, scale)
 
 
-def _assembled(low: np.ndarray, high: np.ndarray, values: np.ndarray, coefficients: np.ndarray, scale: float) -> Shell:
-    beyond = ~(np.max(np.abs(values), axis=1) < _HUGE)
+def _assembled(low: np.ndarray, high: np.ndarray, values: np.ndarray, scale: float) -> Shell:
+    beyond = np.isinf(values[:, 0])
     overflow = np.min(np.minimum(np.abs(low), np.abs(high)), where=beyond, initial=np.inf)
-    keep = ~beyond
-    low, high, values, coefficients = low[keep], high[keep], values[keep], coefficients[keep]
+    order = np.argsort(low)
+    low, high, values = (a[order][~beyond[order]] for a in (low, high, values))
     half = (high - low)[:, None] / 2
-    slopes = values @ table().derivative.T / half
-    return Shell(
-        _places(low, high).ravel(),
-        (half * table().weights).ravel(),
-        values.ravel(),
-        slopes.ravel(),
-        np.unique([low, high]),
-        _first_jump(low, high, values, coefficients, scale),
-        float(overflow),
-    )
+    columns = _places(low, high), half * table().weights, values, values @ table().derivative.T / half
+    nodes, weights, flat, slopes = (column.ravel() for column in columns)
+    jump = _first_jump(low, high, values, scale)
+    return Shell(nodes, weights, flat, slopes, np.unique([low, high]), jump, float(overflow))
 
 
-def _first_jump(low: np.ndarray, high: np.ndarray, values: np.ndarray, coefficients: np.ndarray, scale: float) -> float:
+def _first_jump(low: np.ndarray, high: np.ndarray, values: np.ndarray, scale: float) -> float:
     """Where the ends of two neighbours do not meet, or a piece that cannot be halved further is not flat."""
+    coefficients = values @ table().coefficients.T
     start, end = coefficients @ (-1.0) ** np.arange(NODES), coefficients.sum(1)
     met = np.abs(start[1:] - end[:-1]) <= _JUMP * scale
     apart = (high[:-1] == low[1:]) & ~met

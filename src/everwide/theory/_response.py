@@ -33,15 +33,6 @@ class GaussianMoments(NamedTuple):
     slope_growth: Any
 
 
-class Nodes(NamedTuple):
-    """Where the function is known: places, weights, values and slopes."""
-
-    places: np.ndarray
-    weights: np.ndarray
-    values: np.ndarray
-    slopes: np.ndarray
-
-
 class GaussianRule(NamedTuple):
     """Places `z`, in standard deviations, their weights `dz`, the density not included, and values of `s(std z)`."""
 
@@ -54,6 +45,16 @@ class GaussianRule(NamedTuple):
         """Weights that include the density: `mass @ f(places)` is a mean over a standard Gaussian."""
         return self.weights * np.exp(-(self.places**2) / 2) / math.sqrt(2 * math.pi)
 
+    def hermite(self, terms: int) -> np.ndarray:
+        """`E[s(std z) he_k(z)]`, k from 0 on, `he_k` the orthonormal Hermite polynomials."""
+        z, half = self.places, np.exp(-(self.places**2) / 4)
+        values = self.values * self.weights * half / math.sqrt(2 * math.pi)
+        before, now, out = np.zeros_like(z), half, np.empty(terms)  # times a root of the density, or it overflows
+        for k in range(terms):
+            out[k] = values @ now
+            before, now = now, (z * now - math.sqrt(k) * before) / math.sqrt(k + 1)
+        return out
+
 
 class Response:
     """An activation, sampled once: every integral over a Gaussian is then a sum over the same nodes."""
@@ -61,7 +62,7 @@ class Response:
     def __init__(self, function: HostFunction):
         self.function = function
         self._shells: list[Shell] = []
-        self._joined: dict[int, Nodes] = {}
+        self._joined: dict[int, Shell] = {}
         self._largest_known = 0.0
 
     @property
@@ -69,22 +70,23 @@ class Response:
         """How the activation is called in messages."""
         return self.function.name
 
-    def shells(self, reach: float) -> list[Shell]:
-        """Pieces that cover `|z| <= reach`."""
-        return self._first(_count(reach))
-
-    def _first(self, count: int) -> list[Shell]:
+    def pieces(self, reach: float) -> Shell:
+        """Shells that cover `|z| <= reach`, joined to one."""
+        count = 1 + max(0, math.ceil(math.log2(reach)))
         while len(self._shells) < count:
             self._shells.append(shell(self.function, len(self._shells)))
-        return self._shells[:count]
+        if count not in self._joined:
+            *arrays, jumps, overflows = zip(*self._shells[:count], strict=True)
+            arrays = (np.concatenate(column) for column in arrays)
+            self._joined[count] = Shell(*arrays, min(jumps, key=abs), min(overflows))
+        return self._joined[count]
 
     def jump(self, reach: float) -> float:
         """Where the function jumps, the place nearest to zero; infinite if it is continuous."""
-        for count in range(1, 1 + _count(reach)):  # outwards: behind the first jump nothing has to be resolved
-            place = self._first(count)[-1].jump
-            if math.isfinite(place):
-                return place
-        return math.inf
+        inner = 1.0
+        while math.isinf(place := self.pieces(min(inner, reach)).jump) and inner < reach:
+            inner *= 2  # outwards: behind the first jump nothing has to be resolved
+        return place
 
     def largest_variance(self, wanted: float) -> float:
         """`wanted`, or the largest of its fourths, sixteenths ... at which the moments are finite."""
@@ -92,31 +94,24 @@ class Response:
             wanted /= 4
         return wanted
 
-    def nodes(self, largest: float) -> Nodes:
+    def nodes(self, largest: float) -> Shell:
         """What is needed for variances up to `largest`."""
         if not self._contained(largest):
             raise ArchitectureError(
                 f"{self.name}: its moments over a Gaussian of variance {largest:.4g} cannot be had in float64, because "
                 "the function grows too fast. Lower the variances."
             )
-        return self._gathered(largest)
-
-    def _gathered(self, largest: float) -> Nodes:
-        shells = self.shells(_REACH * math.sqrt(largest))
-        if len(shells) not in self._joined:
-            columns = zip(*((s.nodes, s.weights, s.values, s.slopes) for s in shells), strict=True)
-            self._joined[len(shells)] = Nodes(*(np.concatenate(column) for column in columns))
-        return self._joined[len(shells)]
+        return self.pieces(_REACH * math.sqrt(largest))
 
     def _contained(self, variance: float) -> bool:
         """Whether the Gaussian has ended before the function became too large."""
         if variance <= self._largest_known:
             return True
         reach = _REACH * math.sqrt(variance)
-        if min(s.overflow for s in self.shells(reach)) < reach:
+        at = self.pieces(reach)
+        if at.overflow < reach:
             return False
-        at = self._gathered(variance)
-        unit = at.places**2 / variance
+        unit = at.nodes**2 / variance
         parts = at.weights * np.exp(-unit / 2) * at.values**2 * (1 + unit**2)
         contained = bool(np.sum(parts, where=unit > _WITHIN**2) <= _OUTSIDE * np.sum(parts))
         self._largest_known = variance if contained else self._largest_known
@@ -128,14 +123,14 @@ class Response:
         octaves = np.frexp(flat)[1]
         for octave in np.unique(octaves):  # narrow Gaussians need fewer nodes
             places = np.flatnonzero(octaves == octave)
-            nodes = self.nodes(float(flat[places].max()))
-            for part in np.array_split(places, -(-places.size * nodes.places.size // _NUMBERS)):
-                out[:, part] = _moments(flat[part], nodes)
+            at = self.nodes(float(flat[places].max()))
+            for part in np.array_split(places, -(-places.size * at.nodes.size // _NUMBERS)):
+                out[:, part] = _moments(flat[part], at)
         return GaussianMoments(*out.reshape(len(out), *variance.shape))
 
     def rule(self, std: float, reach: float = _REACH) -> GaussianRule:
         """For means of products of `s(std z)`, of its powers, and of functions of `z` that bend on a scale of 1."""
-        edges = np.concatenate([s.edges for s in self.shells(reach * std)]) / std
+        edges = self.pieces(reach * std).edges / std
         panels = np.arange(-math.ceil(reach / _PANEL), math.ceil(reach / _PANEL) + 1) * _PANEL
         edges = np.unique(np.concatenate([edges[np.abs(edges) < panels[-1]], panels]))
         half = np.diff(edges)[:, None] / 2
@@ -154,15 +149,11 @@ class Response:
         return GaussianMoments(*(float(m[0]) for m in self.at(np.array([variance]))))
 
 
-def _count(reach: float) -> int:
-    return 1 + max(0, math.ceil(math.log2(reach)))
-
-
-def _moments(k: np.ndarray, nodes: Nodes) -> GaussianMoments:
-    unit = nodes.places**2 / k[:, None]
-    density = nodes.weights * np.exp(-unit / 2) / np.sqrt(2 * np.pi * k)[:, None]
+def _moments(k: np.ndarray, at: Shell) -> GaussianMoments:
+    unit = at.nodes**2 / k[:, None]
+    density = at.weights * np.exp(-unit / 2) / np.sqrt(2 * np.pi * k)[:, None]
     first, second = (unit - 1) * density, (unit * unit - 6 * unit + 3) * density
-    squares, slopes = nodes.values**2, nodes.slopes**2
+    squares, slopes = at.values**2, at.slopes**2
     return GaussianMoments(
         density @ squares,
         first @ squares / (2 * k),

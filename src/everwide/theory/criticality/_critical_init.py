@@ -11,7 +11,7 @@ import numpy as np
 from ...signal import ArchitectureError
 from .._host import Activation, TooRoughError, host_function, root_between
 from .._response import Response, response
-from ._susceptibility import Origin, origin, own_scale, rescaled
+from ._susceptibility import origin, own_scale, rescaled
 
 
 class Kind(enum.StrEnum):
@@ -115,34 +115,29 @@ def _point(moments: Response, scale: float) -> CriticalPoint:
     if math.isfinite(place):
         reason = f"it jumps at {place:.4g}, so that E[s'^2], and with it chi_perpendicular, is infinite."
         return CriticalPoint(moments.name, Kind.NONE, reason, None)
-    numbers = _scale_invariant(moments, scale)
-    if numbers is not None:
-        return CriticalPoint(moments.name, Kind.SCALE_INVARIANT, "", numbers)
-    at_zero = _at_zero(moments, origin(moments.function), scale)
-    if isinstance(at_zero, Numbers):
-        return CriticalPoint(moments.name, Kind.ZERO, "", at_zero)
-    half_stable = _half_stable(moments, scale**2)
-    if isinstance(half_stable, Numbers):
-        return CriticalPoint(moments.name, Kind.HALF_STABLE, "", half_stable)
-    return CriticalPoint(moments.name, Kind.NONE, f"{at_zero} And {half_stable}", None)
+    rules = {Kind.SCALE_INVARIANT: _scale_invariant, Kind.ZERO: _at_zero, Kind.HALF_STABLE: _half_stable}
+    reasons = []
+    for kind, rule in rules.items():
+        answer = rule(moments, scale)
+        if isinstance(answer, Numbers):
+            return CriticalPoint(moments.name, kind, "", answer)
+        reasons += [answer] if answer else []
+    return CriticalPoint(moments.name, Kind.NONE, " And ".join(reasons), None)
 
 
-def _scale_invariant(moments: Response, scale: float) -> Numbers | None:
-    """Two slopes: `C_w = 2 / (a+^2 + a-^2)` keeps every variance."""
-    shells = moments.shells(_FAR)
-    z, values = np.concatenate([s.nodes for s in shells]), np.concatenate([s.values for s in shells])
-    if min(s.overflow for s in shells) < _FAR:
-        return None
-    right, left = moments.function(np.array([1.0, -1.0])) * np.array([1.0, -1.0])
-    size = max(abs(right), abs(left))
-    if not size or np.any(np.abs(values - np.where(z > 0, right, left) * z) > 1e-11 * size * np.abs(z)):
-        return None
+def _scale_invariant(moments: Response, scale: float) -> Numbers | str:
+    """Two slopes: `C_w = 2 / (a+^2 + a-^2)` keeps every variance. That others have none needs no reason."""
+    pieces = moments.pieces(_FAR)
+    z, right, left = pieces.nodes, *moments.function(np.array([1.0, -1.0])) * np.array([1.0, -1.0])
+    size, lines = max(abs(right), abs(left)), np.where(z > 0, right, left) * z
+    if pieces.overflow < _FAR or not size or np.any(np.abs(pieces.values - lines) > 1e-11 * size * np.abs(z)):
+        return ""
     return Numbers(1.0, float(2 * scale**2 / (right**2 + left**2)), 0.0, 0.0, 0.0, math.inf)
 
 
-def _at_zero(moments: Response, zero: Origin, scale: float) -> Numbers | str:
+def _at_zero(moments: Response, scale: float) -> Numbers | str:
     """The point `K* = 0`, or why it is none."""
-    size = max(1e-300, float(np.max(np.abs(moments.shells(1.0)[0].values))))
+    zero, size = origin(moments.function), max(1e-300, float(np.max(np.abs(moments.pieces(1.0).values))))
     if not zero.vanishes:
         return f"K* = 0 needs s(0) = 0, but s(0) = {zero.value:.6g}."
     if not 1e-12 * size**2 < zero.first < math.inf:
@@ -165,8 +160,9 @@ def _at_zero(moments: Response, zero: Origin, scale: float) -> Numbers | str:
     return Numbers(0.0, weight * scale**2, 0.0, a1, b1, depth)
 
 
-def _half_stable(moments: Response, unit: float) -> Numbers | str:
-    """The variance at which both susceptibilities agree, or why there is none; `unit` is that of all variances."""
+def _half_stable(moments: Response, scale: float) -> Numbers | str:
+    """The variance at which both susceptibilities agree, or why there is none."""
+    unit = scale**2
     looks = np.geomspace(_SMALLEST, moments.largest_variance(_LARGEST), _LOOKS)
     at = moments.at(looks)
     known = at.slope * looks > 1e-13 * at.second  # others are rounding
@@ -211,40 +207,38 @@ def _tuned(moments: Response, variance: float, unit: float) -> Numbers:
     return Numbers(variance * unit, weight * unit, bias * unit, a1 / unit, b1 / unit, depth)
 
 
-_SMALLEST, _LARGEST, _LOOKS = 1e-10, 1e4, 240  # variances that are looked at, on each side of 1
+_LEAST, _EACH_SIDE = 1e-10, 240  # variances that are looked at, on each side of 1
 _SAME = 1e-12
-_TERMS = 256
+_TERMS = 255
 _STEPS = 200
 
 
 class VarianceMap:
     """`K' = C_b + C_w E[s^2]` for one activation, and where it leads a signal of variance 1."""
 
-    def __init__(self, moments: Response, vanishes: bool, point: CriticalPoint):
+    def __init__(self, moments: Response, point: CriticalPoint):
         self.moments = moments
-        self._vanishes = vanishes
         self._point = point
+        self._zero = origin(moments.function)
         self.largest = moments.largest_variance(_LARGEST)
-        below, above = np.geomspace(_SMALLEST, 1.0, _LOOKS), np.geomspace(1.0, max(self.largest, 1.0 + _SAME), _LOOKS)
-        self._looks = np.concatenate([below, above[1:]]) if self.largest > 1 else below
-        self._start = _LOOKS - 1
+        above = np.geomspace(1.0, self.largest, _EACH_SIDE)[1:] if self.largest > 1 else []
+        self._looks = np.concatenate([np.geomspace(_LEAST, 1.0, _EACH_SIDE), above])
         self._second = moments.at(self._looks).second
 
     def fixed_point(self, weight: float, bias: float) -> float:
         """The variance that is reached from 1; infinite if variances grow beyond all that was looked at."""
         if self._is_critical(weight, bias):  # two solutions have met there, so that no sign changes
             return self._point.K_star
-        ahead = bias + weight * self._second - self._looks
-        if abs(ahead[self._start]) <= _SAME:
+        ahead, start = bias + weight * self._second - self._looks, _EACH_SIDE - 1
+        if abs(ahead[start]) <= _SAME:
             return 1.0
-        if ahead[self._start] > 0:
-            turned = np.flatnonzero(ahead[self._start :] <= 0)
-            return self._between(weight, bias, self._start + int(turned[0]) - 1) if len(turned) else math.inf
-        turned = np.flatnonzero(ahead[: self._start] >= 0)
+        if ahead[start] > 0:
+            turned = np.flatnonzero(ahead[start:] <= 0)
+            return self._between(weight, bias, start + int(turned[0]) - 1) if len(turned) else math.inf
+        turned = np.flatnonzero(ahead[:start] >= 0)
         if len(turned):
             return self._between(weight, bias, int(turned[-1]))
-        at_zero = 0.0 if self._vanishes else float(self.moments.function(np.zeros(1))[0])
-        return bias + weight * at_zero**2
+        return bias + weight * (0.0 if self._zero.vanishes else self._zero.value**2)
 
     def _between(self, weight: float, bias: float, place: int) -> float:
         def ahead(k):
@@ -256,9 +250,7 @@ class VarianceMap:
     def _is_critical(self, weight: float, bias: float) -> bool:
         if self._point.numbers is None or self._point.kind is Kind.SCALE_INVARIANT:
             return False
-        return math.isclose(weight, self._point.C_w, rel_tol=_SAME) and math.isclose(
-            bias, self._point.C_b, rel_tol=_SAME
-        )
+        return np.allclose((weight, bias), (self._point.C_w, self._point.C_b), rtol=_SAME, atol=0)
 
 
 def settled_correlation(moments: Response, variance: float, weight: float, bias: float) -> tuple[float, float]:
@@ -267,30 +259,16 @@ def settled_correlation(moments: Response, variance: float, weight: float, bias:
     `c' = (C_b + C_w sum a_n^2 c^n) / K` over the Hermite coefficients of the activation: convex, so that Newton's steps
     from zero rise to the only solution below 1.
     """
-    squares = _squared_coefficients(moments, variance) * (weight / variance)
-    orders = np.arange(len(squares))
-    share = bias / variance
-    c, slope = 0.0, 0.0
+    rule = moments.rule(math.sqrt(variance))
+    squares = rule.hermite(_TERMS) ** 2
+    rest = max(0.0, float(rule.mass @ rule.values**2 - squares.sum()))  # the last one stands for all that follow
+    terms = weight * np.append(squares, rest)
+    terms[0] += bias
+    law = np.polynomial.Polynomial(terms / variance)
+    slope_of, c, slope = law.deriv(), 0.0, 0.0
     for _ in range(_STEPS):
-        powers = c**orders
-        slope = float(np.sum(orders[1:] * squares[1:] * powers[:-1]))
-        ahead = share + float(squares @ powers) - c
+        slope, ahead = float(slope_of(c)), float(law(c)) - c
         if slope >= 1 or ahead <= 1e-15:
             break
         c = min(c + ahead / (1 - slope), 1.0)
     return c, slope
-
-
-def _squared_coefficients(moments: Response, variance: float) -> np.ndarray:
-    """`a_n^2` of `s(sqrt(K) x) = sum a_n h_n(x)`; the last one stands for all that follow."""
-    nodes = moments.nodes(variance)
-    x = nodes.places / math.sqrt(variance)
-    near = np.abs(x) < 12
-    x, values = x[near], nodes.values[near]
-    values = values * nodes.weights[near] * np.exp(-x * x / 2) / math.sqrt(2 * math.pi * variance)
-    before, now, out = np.zeros_like(x), np.ones_like(x), np.empty(_TERMS)
-    for n in range(_TERMS - 1):
-        out[n] = (values @ now) ** 2
-        before, now = now, (x * now - math.sqrt(n) * before) / math.sqrt(n + 1)
-    out[-1] = max(0.0, moments.at_one(variance).second - out[:-1].sum())
-    return out

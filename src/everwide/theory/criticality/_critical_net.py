@@ -111,12 +111,9 @@ class _Tuner:
     def through(self, at: Visit, reads: _Reading) -> tuple[AbstractLayer, _Reading]:
         """The tuned layer, and what comes after it."""
         layer, join = at.layer, at.parts.join
-        if join == "chain":
-            return self._chain(at, reads)
-        if join == "repeat":
-            return self._repeated(at, reads)
-        if join in ("sum", "concat"):
-            return self._branches(at, reads)
+        rules = {"chain": self._chain, "repeat": self._repeated, "sum": self._branches, "concat": self._branches}
+        if join in rules:
+            return rules[join](at, reads)
         if join or isinstance(layer, layers.Dropout):
             raise at.refusal(_MADE, {"product": _PRODUCT}.get(join, "") if join else _DROPOUT)
         if isinstance(layer, layers.Scale):

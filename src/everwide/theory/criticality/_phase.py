@@ -9,10 +9,10 @@ from jaxtyping import Float
 
 from ..._axes import axes
 from ..._checks import InputError
-from .._host import Activation
+from .._host import Activation, at_least_zero
 from .._response import Response
 from ._critical_init import VarianceMap, critical_init, settled_correlation
-from ._susceptibility import SMALLEST, Values, at_least_zero, at_zero, continuous, origin
+from ._susceptibility import SMALLEST, Values, at_zero, continuous
 
 _CRITICAL = 1e-8
 _ON_LINE = 240
@@ -92,16 +92,13 @@ def phase_diagram(
     weights = at_least_zero("C_w", np.linspace(0.25, 4.0, 31) if C_w is None else C_w)
     biases = at_least_zero("C_b", np.linspace(0.0, 1.0, 21) if C_b is None else C_b)
     moments = continuous(activation, 1.0)
-    zero = origin(moments.function)
-    point = critical_init(activation)
-    variances = VarianceMap(moments, zero.vanishes, point)
-    grid = [(float(w), float(b)) for b in biases.ravel() for w in weights.ravel()]
-    rows = [_settled(variances, w, b) for w, b in grid]
+    variances = VarianceMap(moments, critical_init(activation))
+    points = [_settled(variances, float(w), float(b)) for b in biases.ravel() for w in weights.ravel()]
     shape = (*biases.shape, *weights.shape)
-    numbers = [np.array(column, np.float64).reshape(shape) for column in zip(*(row[:-1] for row in rows), strict=True)]
-    phases = np.array([row[-1] for row in rows]).reshape(shape)
+    columns = (np.array(column).reshape(shape) for column in zip(*points, strict=True))
+    fixed, par, perp, correlation, xi_par, xi_perp, phase = columns
     line = _critical_line(moments, variances.largest)
-    return PhaseDiagram(moments.name, weights, biases, *numbers, phases, line)
+    return PhaseDiagram(moments.name, weights, biases, fixed, par, perp, correlation, xi_par, xi_perp, phase, line)
 
 
 def _settled(variances: VarianceMap, weight: float, bias: float) -> tuple[Any, ...]:

@@ -1,7 +1,6 @@
 """Signals on their way down a deep network of infinite width, layer by layer."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -61,6 +60,7 @@ def propagate(
 
     """
     _check(net, depth, variance, correlation)
+    sites = tuple(whole(n, "sites") for n in np.ravel(sites).tolist())
     layers = _opened(net) if depth is None else (net,) * depth
     _check_laws(net, layers, sites)
     demands = Parts(layers, "chain").demands(_WANTED) if depth is None else [_inside(net, depth)] * (depth + 1)
@@ -112,9 +112,8 @@ def _inputs(demand: Demand, variance: float, correlation: float, sites: tuple[in
         apart = (None, None) if sites or same else tuple(2 * (variance + sign * array) for sign in (-1, 1))
         return Covariance(array, None, *apart, pairs=pairs, same=same)
 
-    own = partial(moments, variance, demand.own if demand.own else Pairs.SAME_SITE, True)
-    cross = moments(correlation * variance, demand.cross if demand.cross else Pairs.SAME_SITE, False)
-    return Kernel(cross, own(), own(), sites=sites)
+    own = moments(variance, demand.own or Pairs.SAME_SITE, True)
+    return Kernel(moments(correlation * variance, demand.cross or Pairs.SAME_SITE, False), own, own, sites=sites)
 
 
 def _check(net: Any, depth: Any, variance: float, correlation: float) -> None:

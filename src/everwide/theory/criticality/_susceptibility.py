@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from ..._checks import InputError
 from ...signal import ArchitectureError
-from .._host import Activation, HostFunction
+from .._host import Activation, HostFunction, at_least_zero
 from .._response import Response, response
 
 _DEGREE = 32
@@ -29,7 +29,7 @@ class Origin(NamedTuple):
     """`s(0)`, and how moments begin.
 
     `E[s^2] = first K + middle K^1.5 + second K^2 ...`, where `s(0) = 0`, and
-    `E[s'^2] = first + middle_slope K^0.5 + second_slope K ...`.
+    `E[s'^2] = first + middle K^0.5 + second_slope K ...`.
 
     `curvature` is `s''(0)` where the function is smooth; `smooth` says whether it is. `first` is infinite where the
     function has no slopes at zero.
@@ -39,7 +39,6 @@ class Origin(NamedTuple):
     first: float
     middle: float
     second: float
-    middle_slope: float
     second_slope: float
     curvature: float
     smooth: bool
@@ -61,7 +60,7 @@ def origin(fn: HostFunction) -> Origin:
         right = _derivatives(fn, value, widest, both=False)
         left = _derivatives(HostFunction(fn.name, lambda x: fn(-x), ()), value, widest, both=False)
     if right is None or left is None:
-        return Origin(value, math.inf, 0.0, 0.0, 0.0, 0.0, 0.0, False)
+        return Origin(value, math.inf, 0.0, 0.0, 0.0, 0.0, False)
     _, p1, p2, p3 = np.stack([right[0], left[0]]).T
     cubes, fourths, squares = p1 * p2, p2**2 / 4 + p1 * p3 / 3, p2**2 + p1 * p3
     width = min(right[1], left[1])
@@ -71,7 +70,6 @@ def origin(fn: HostFunction) -> Origin:
         float((p1**2).sum() / 2),
         math.sqrt(2 / math.pi) * cubic,
         float(1.5 * fourths.sum()),
-        math.sqrt(2 / math.pi) * cubic,
         float(squares.sum() / 2),
         float(p2[0]),
         around is not None,
@@ -122,8 +120,6 @@ def own_scale(fn: HostFunction) -> float:
 
 def rescaled(fn: HostFunction, scale: float) -> HostFunction:
     """`s(scale x)`, a function of `x`."""
-    if scale == 1:
-        return fn
     return HostFunction(fn.name, lambda x: fn(scale * x), tuple(kink / scale for kink in fn.kinks))
 
 
@@ -173,14 +169,18 @@ def susceptibilities(activation: Activation, K: Values, C_w: Values) -> Suscepti
     Poole et al., "Exponential expressivity in deep neural networks through transient chaos" (2016).
 
     """
-    variance, weight = np.broadcast_arrays(at_least_zero("K", K), at_least_zero("C_w", C_w))
+    variance, weight = at_least_zero("K", K), at_least_zero("C_w", C_w)
+    try:
+        variance, weight = np.broadcast_arrays(variance, weight)
+    except ValueError as fault:
+        raise InputError(
+            f"K and C_w have shapes {variance.shape} and {weight.shape}, which do not broadcast."
+        ) from fault
     moments = continuous(activation, float(variance.max(initial=1.0)))
-    parallel, perpendicular = np.zeros(variance.shape), np.zeros(variance.shape)
     small = variance < SMALLEST
-    if small.any():
-        parallel[small], perpendicular[small] = at_zero(moments)
-    at = moments.at(variance[~small])
-    parallel[~small], perpendicular[~small] = at.growth, at.slope
+    at = moments.at(np.where(small, SMALLEST, variance))
+    zero = at_zero(moments) if small.any() else (0.0, 0.0)
+    parallel, perpendicular = np.where(small, zero[0], at.growth), np.where(small, zero[1], at.slope)
     return Susceptibilities((weight * parallel)[()], (weight * perpendicular)[()])
 
 
@@ -205,11 +205,3 @@ def continuous(activation: Activation, largest: float) -> Response:
             "function, such as erf(b x) with a large b."
         )
     return moments
-
-
-def at_least_zero(name: str, value: Values) -> np.ndarray:
-    """As a float64 array; raises on anything but finite numbers from zero on."""
-    array = np.asarray(value, dtype=np.float64)
-    if not np.all(np.isfinite(array) & (array >= 0)):
-        raise InputError(f"{name}={value!r}: expected finite numbers that are at least 0. A variance is a square.")
-    return array

@@ -11,7 +11,7 @@ import scipy.linalg
 from ..._checks import InputError, finite_array, positive
 from ..._checks import hidden_widths as all_hidden
 from ..._engine import as_rows
-from .._host import root_between
+from .._host import falling_bracket, root_between
 from ._law import ScaleLaw
 
 
@@ -157,18 +157,12 @@ def evidence_optimal_w_std(x: Any, y: Any, hidden_widths: Sequence[int]) -> floa
     if data.squared_norm == 0:
         raise InputError("All targets are 0: the smaller w_std, the more likely they are. No best one exists.")
     law = ScaleLaw(widths)
-    begin = math.log(2 * data.rate(1.0) / data.count)
-    low = high = begin
-    # The evidence is log-concave in the logarithm of the total scale, so that one root is all there is.
-    while _slope(data, law, low) < 0:
-        low -= 1.0
-    while _slope(data, law, high) > 0:
-        high += 1.0
-    total = low if low == high else root_between(lambda v: _slope(data, law, v), low, high)
+    power = data.count / 2
+
+    def slope(log_total: float) -> float:
+        """The derivative of the log evidence in the logarithm of `variance^(L + 1)`, in which it is concave."""
+        rate = data.rate(math.exp(log_total))
+        return rate * math.exp(law.log_tilted(power + 1, rate) - law.log_tilted(power, rate)) - power
+
+    total = root_between(slope, *falling_bracket(slope, math.log(data.rate(1.0) / power)))
     return math.exp(total / (len(widths) + 1) / 2)
-
-
-def _slope(data: Interpolation, law: ScaleLaw, log_total: float) -> float:
-    """The derivative of the log evidence in the logarithm of `variance^(L + 1)`."""
-    power, rate = data.count / 2, data.rate(math.exp(log_total))
-    return rate * math.exp(law.log_tilted(power + 1, rate) - law.log_tilted(power, rate)) - power

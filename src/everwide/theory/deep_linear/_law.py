@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import digamma, loggamma, polygamma
+from scipy.special import digamma, log1p, loggamma, polygamma
 
 from ..._checks import InputError, positive, whole
 from ..._checks import hidden_widths as all_hidden
-from .._host import root_between
+from .._host import falling_bracket, root_between, trapezoids
 
 # Stirling's series of log Gamma, in odd powers of 1/z; from `_FAR` on it is exact to rounding.
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 _FAR = 16.0
 _NEGLIGIBLE = -50.0  # exponents below the largest one that do not count
-_FIRST_STEP, _HALVINGS, _FARTHEST = 0.25, 10, 30.0
+_FIRST_STEP, _FARTHEST = 0.25, 30.0
 _AGREED, _ROUNDING = 1e-14, 16 * float(np.finfo(np.float64).eps)  # of the integral; of its exponents
 
 _LOST = 1e-4  # rounding of exponents, beyond which an integrand has no digits
@@ -51,9 +51,8 @@ class Gammas:
     def log_derivative(self, right: float, order: int) -> float:
         """The derivative of the logarithm, of order 1, 2 or 3, on the real axis."""
         z = right + self._offsets
-        if order == 1:
-            return float(np.sum(self.count * (digamma(z) - np.log(self.x))))
-        return float(np.sum(self.count * polygamma(order - 1, z)))
+        scale = np.log(self.x) if order == 1 else 0.0
+        return float(np.sum(self.count * (polygamma(order - 1, z) - scale)))
 
     @property
     def _offsets(self) -> np.ndarray:
@@ -83,53 +82,32 @@ def log_mellin_barnes(gammas: Gammas, rate: float) -> float:
     rounding = _ROUNDING * (abs(top) + abs(rate * saddle))
     if rounding > _LOST:  # the saddle is so far out that its own Gaussian is all there is
         return top - rate * pole + math.log(width / math.sqrt(2 * math.pi))
-    return top - rate * pole + math.log(_half_line(integrand, _AGREED + rounding) / math.pi)
-
-
-def _half_line(integrand: Callable[[np.ndarray], np.ndarray], agreed: float) -> float:
-    """The integral over `v > 0` of a function that has a maximum of order 1 near 0 and decays, by trapezoids."""
-    step, end = _FIRST_STEP, _end(integrand)
-    total = step * (0.5 * integrand(np.zeros(1))[0] + np.sum(integrand(np.arange(step, end, step))))
-    for _ in range(_HALVINGS):
-        step /= 2
-        finer = total / 2 + step * np.sum(integrand(np.arange(step, end, 2 * step)))
-        if abs(finer - total) <= agreed * abs(finer):
-            return float(finer)
-        total = finer
-    raise ArithmeticError(
+    steps = _steps(integrand)
+    fault = (
         "A Mellin-Barnes integral did not converge: the targets or widths are too extreme for float64. Rescale y, or "
         "use fewer, wider layers."
     )
+    area = trapezoids(integrand, steps * _FIRST_STEP, steps, _AGREED + rounding, fault)
+    return top - rate * pole + math.log(area / math.pi)
 
 
-def _end(integrand: Callable[[np.ndarray], np.ndarray]) -> float:
-    """Where the integrand has become negligible for the first time; far behind, Gamma functions lose their digits."""
-    v = np.arange(0, _FARTHEST, _FIRST_STEP)
-    return float(v[np.argmax(integrand(v) == 0)]) + _FIRST_STEP
+def _steps(integrand: Callable[[np.ndarray], np.ndarray]) -> int:
+    """After which the integrand is negligible for the first time; far behind, Gamma functions lose their digits."""
+    return int(np.argmax(integrand(np.arange(0, _FARTHEST, _FIRST_STEP)) == 0)) + 1
 
 
 def _saddle(gammas: Gammas, rate: float) -> float:
     """The minimum of the integrand on the real axis, as a distance from the rightmost pole: it is convex there."""
 
-    def slope(logarithm: float) -> float:
-        return gammas.log_derivative(math.exp(logarithm), 1) - rate
+    def fall(logarithm: float) -> float:
+        if abs(logarithm) > 300:
+            raise ArithmeticError(
+                "The saddle point of a Mellin-Barnes integral is out of the range of float64: the targets are too "
+                "large or too small for these widths. Rescale y or w_std."
+            )
+        return rate - gammas.log_derivative(math.exp(logarithm), 1)
 
-    low, high = -1.0, 1.0
-    while slope(low) > 0:
-        low *= 2
-        _within_range(low)
-    while slope(high) < 0:
-        high *= 2
-        _within_range(high)
-    return math.exp(root_between(slope, low, high))
-
-
-def _within_range(logarithm: float) -> None:
-    if abs(logarithm) > 300:
-        raise ArithmeticError(
-            "The saddle point of a Mellin-Barnes integral is out of the range of float64: the targets are too large or "
-            "too small for these widths. Rescale y or w_std."
-        )
+    return math.exp(root_between(fall, *falling_bracket(fall, 0.0)))
 
 
 def _log_ratio(x: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -138,7 +116,7 @@ def _log_ratio(x: np.ndarray, z: np.ndarray) -> np.ndarray:
     away = np.where(far, z, 2 * _FAR)
     base = np.where(far, x, 2 * _FAR)
     change = away - base
-    stirling = (away - 0.5) * _log1p(change / base) - change + _remainder(away) - _remainder(base)
+    stirling = (away - 0.5) * log1p(change / base) - change + _remainder(away) - _remainder(base)
     near = np.where(far, 1.0, z)
     direct = loggamma(near) - loggamma(x) - (near - x) * np.log(x)
     return np.where(far, stirling, direct)
@@ -147,14 +125,6 @@ def _log_ratio(x: np.ndarray, z: np.ndarray) -> np.ndarray:
 def _remainder(z: np.ndarray) -> np.ndarray:
     inverse = 1 / z
     return inverse * np.polynomial.polynomial.polyval(inverse * inverse, _STIRLING)
-
-
-def _log1p(z: np.ndarray) -> np.ndarray:
-    """`log(1 + z)` of real and complex numbers; NumPy's own rounds small complex ones to the precision of 1."""
-    if not np.iscomplexobj(z):
-        return np.log1p(z)
-    x, y = np.real(z), np.imag(z)
-    return np.log1p(x * (2 + x) + y * y) / 2 + 1j * np.arctan2(y, 1 + x)
 
 
 @dataclass(frozen=True)
@@ -184,6 +154,8 @@ class ScaleLaw:
         """`log E[S^order]`; infinite unless `order > -min(widths) / 2`."""
         if not self.widths:
             return 0.0
+        if math.isnan(order) or order == math.inf:
+            raise InputError(f"log_moment(order={order!r}): expected a finite number.")
         gammas = self.gammas(0.0)
         right = order - gammas.rightmost_pole
         if right <= 0:
@@ -205,7 +177,7 @@ class ScaleLaw:
 
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
         """Independent draws."""
-        rng, logs = np.random.default_rng(seed), np.zeros(n)
+        rng, logs = np.random.default_rng(seed), np.zeros(whole(n, "n"))
         for width in self.widths:
             logs += np.log(rng.chisquare(width, n) * (self.variance / width))
         return np.exp(logs)

@@ -48,7 +48,7 @@ class MarchenkoPastur:
 
     def pdf(self, value: Any) -> np.ndarray:
         """The density `sqrt((high - x) (x - low)) / (2 pi alpha x)`, without the zeros."""
-        x = np.asarray(value, np.float64)
+        x = _numbers(value)
         low, high = self.edges
         inside = (x > low) & (x < high)
         safe = np.where(inside, x, high)
@@ -57,7 +57,7 @@ class MarchenkoPastur:
 
     def cdf(self, value: Any) -> np.ndarray:
         """The share of eigenvalues up to `value`, with the zeros."""
-        x = np.asarray(value, np.float64)
+        x = _numbers(value)
         low, high = (edge / self.variance for edge in self.edges)
         inside = np.clip(x / self.variance, low, high)
         root = np.sqrt(np.maximum((high - inside) * (inside - low), 0))
@@ -82,6 +82,13 @@ class MarchenkoPastur:
         a, b = math.sqrt(columns - 1), math.sqrt(rows)
         level = self.variance * ((a + b) ** 2 + _TRACY_WIDOM_99 * (a + b) * (1 / a + 1 / b) ** (1 / 3)) / columns
         return Outliers(values[values > level], level)
+
+
+def _numbers(value: Any) -> np.ndarray:
+    numbers = np.asarray(value, np.float64)
+    if np.isnan(numbers).any():
+        raise InputError(f"value={value!r}: expected numbers, of which none is NaN.")
+    return numbers
 
 
 def marchenko_pastur(alpha: float, *, variance: float = 1.0) -> MarchenkoPastur:

@@ -73,9 +73,9 @@ class DeepLinearPosterior:
 
     def scale_logpdf(self, scale: Any) -> np.ndarray:
         """The log density of `S` given the data."""
-        values, data = np.asarray(scale, np.float64), self.interpolation
+        prior, values, data = self.prior.logpdf(scale), np.asarray(scale, np.float64), self.interpolation
         tilt = data.count / 2 * np.log(values) + data.rate(self.prior.variance) / values
-        return np.asarray(self.prior.logpdf(values) - tilt - self._log_tilted(0))
+        return np.asarray(prior - tilt - self._log_tilted(0))
 
     def predict(self, x: Any) -> PosteriorPrediction:
         """Mean and variance of the output at each row of `x`."""

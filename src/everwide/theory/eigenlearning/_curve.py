@@ -1,6 +1,5 @@
 """Learning curves of kernel regression, from its eigenvalues."""
 
-import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -198,7 +197,9 @@ def learning_curve(
     """
     if convention not in ("simon", "canatar"):
         raise InputError(f"learning_curve(convention={convention!r}): expected 'simon' or 'canatar'.")
-    numbers = checked_problem(eigenvalues, coefficients, n, ridge, noise, multiplicities)
+    many = np.ones(np.shape(eigenvalues)) if multiplicities is None else multiplicities
+    spectrum = {"eigenvalues": eigenvalues, "coefficients": coefficients, "multiplicities": many}
+    numbers = checked_problem(spectrum | {"n": n, "ridge": ridge, "noise": noise})
     if all(isinstance(value, np.ndarray) for value in numbers):
         return _on_host(numbers, convention)
     dtype = jax.dtypes.canonicalize_dtype(np.float64)
@@ -207,14 +208,12 @@ def learning_curve(
 
 def _on_host(numbers: tuple[np.ndarray, ...], convention: str) -> LearningCurve:
     """In float64, padded to few different sizes, as every size is compiled: with modes that are not there."""
-    eigenvalues, coefficients, n, ridge, noise, multiplicities = numbers
-    shape, modes = np.broadcast_shapes(n.shape, ridge.shape, noise.shape), len(eigenvalues)
-    spectrum = [_padded(value, _FEWEST_MODES, 0.0) for value in (eigenvalues, coefficients, multiplicities)]
-    flat = (np.broadcast_to(value, shape).reshape(-1) for value in (n, ridge, noise))
-    settings = [_padded(value, _FEWEST_SETTINGS, 1.0) for value in flat]
+    modes, settings = len(numbers[0]), np.broadcast_arrays(*numbers[3:])
+    shape, count = settings[0].shape, settings[0].size
+    spectrum = [_padded(value, _FEWEST_MODES, 0.0) for value in numbers[:3]]
+    padded = [_padded(value.ravel(), _FEWEST_SETTINGS, 1.0) for value in settings]
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        curve = _compiled((*spectrum[:2], *settings, spectrum[2]), convention)
-    count = math.prod(shape)
+        curve = _compiled((*spectrum, *padded), convention)
     whole = [np.asarray(a)[:count] for a in jax.tree.leaves(curve)]
     cut = [a.reshape(shape) if a.ndim == 1 else a[:, :modes].reshape(*shape, modes) for a in whole]
     return jax.tree.unflatten(jax.tree.structure(curve), cut)
@@ -228,22 +227,19 @@ def _padded(values: np.ndarray, fewest: int, filling: float) -> np.ndarray:
 
 def _batched(numbers: tuple[Array, ...], convention: str) -> LearningCurve:
     """Over all settings."""
-    eigenvalues, coefficients, n, ridge, noise, multiplicities = numbers
-    shape = jnp.broadcast_shapes(n.shape, ridge.shape, noise.shape)
-    flat = tuple(jnp.broadcast_to(value, shape).reshape(-1) for value in (n, ridge, noise))
-    curves = jax.vmap(lambda one: _one_setting(eigenvalues, coefficients, multiplicities, one, convention))(flat)
-    return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), curves)
+    settings = jnp.broadcast_arrays(*numbers[3:])
+    flat = (value.ravel() for value in settings)
+    curves = jax.vmap(lambda *setting: _one_setting((*numbers[:3], *setting), convention))(*flat)
+    return jax.tree.map(lambda a: a.reshape(*settings[0].shape, *a.shape[1:]), curves)
 
 
 _compiled = trusted_jit(_batched, static_argnums=1)
 _nested = jax.jit(_batched, static_argnums=1)  # may be inside another `jit`; outside, one program and not hundreds
 
 
-def _one_setting(
-    eigenvalues: Array, coefficients: Array, multiplicities: Array, setting: tuple[Array, ...], convention: str
-) -> LearningCurve:
+def _one_setting(numbers: tuple[Array, ...], convention: str) -> LearningCurve:
     """Errors are written with `slack = ridge / kappa = n - sum(learned)`, and so without cancellation."""
-    n, ridge, noise = setting
+    eigenvalues, coefficients, multiplicities, n, ridge, noise = numbers
     some = n > 0
     count = jnp.where(some, n, 1)
     kappa, slack = effective_ridge(Problem(eigenvalues, multiplicities, count, ridge))

@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..._checks import InputError, whole
+from ..._checks import InputError, not_negative, positive, whole
 from ..._gram import diagonal, gram
 from ...kernel import AbstractKernelFunction
 from ...layers import AbstractLayer
@@ -110,10 +110,9 @@ def profile_of(kernel: Kernel, d: int, radius: float, which: str, *, corners: bo
     """The kernel as a function of the cosine."""
     if not isinstance(kernel, AbstractLayer | AbstractKernelFunction):
         if not callable(kernel):
-            raise TypeError(f"kernel is a {type(kernel).__name__}, expected a function of the cosine or a network.")
+            raise InputError(f"kernel is a {type(kernel).__name__}, expected a function of the cosine or a network.")
         return kernel
-    if not 0 < radius < math.inf:
-        raise InputError(f"eigensystem(radius={radius!r}): expected a finite number above 0.")
+    positive(radius, "radius")
     place = _corners if corners else _on_an_arc
     _check_rotations(kernel, d, radius, which, corners)
 
@@ -190,7 +189,7 @@ class Eigensystem(eqx.Module):
         lengths = np.linalg.norm(points, axis=1, keepdims=True)
         if (lengths == 0).any():
             raise InputError(f"x[{int(np.argmin(lengths))}] is 0, and is no point of the {self.domain}.")
-        if not 0 <= level < len(self.eigenvalues):
+        if whole(level, "level", 0) >= len(self.eigenvalues):
             raise InputError(f"level={level!r}: expected 0 to {len(self.eigenvalues) - 1}.")
         count = int(self.multiplicities[level])
         if count * len(points) > _MOST_NUMBERS:
@@ -245,17 +244,14 @@ def eigensystem(
     Simon et al., "The eigenlearning framework" (2021).
     """
     _check(domain, d, levels, which)
-    if domain == "hypercube":
-        count = d + 1 if levels is None else min(levels, d + 1)
-        size = math.sqrt(d) if radius is None else radius
-        profile = profile_of(kernel, d, size, which, corners=True)
-        values, noise = _cube_values(profile, d, count)
-        times = np.array([math.comb(d, level) for level in range(count)], np.float64)
-    else:
-        count = 30 if levels is None else levels
-        profile = profile_of(kernel, d, 1.0 if radius is None else radius, which)
-        values, noise = _sphere_values(profile, d, count)
-        times = np.array([float(sphere_multiplicity(d, level)) for level in range(count)])
+    not_negative(tolerance, "tolerance")
+    cube = domain == "hypercube"
+    count = levels or (d + 1 if cube else 30)
+    count = min(count, d + 1) if cube else count
+    size = radius if radius is not None else math.sqrt(d) if cube else 1.0
+    profile = profile_of(kernel, d, size, which, corners=cube)
+    values, noise = _cube_values(profile, d, count) if cube else _sphere_values(profile, d, count)
+    times = np.array([float((math.comb if cube else sphere_multiplicity)(d, level)) for level in range(count)])
     settled = _settled(values, noise * tolerance, tolerance)
     rest = max(float(evaluated(profile, np.ones(1))[0] - np.sum(settled * times)), 0.0)
     return Eigensystem(settled, times, rest, domain, d)
@@ -264,11 +260,9 @@ def eigensystem(
 def _check(domain: str, d: Any, levels: Any, which: str) -> None:
     if domain not in ("circle", "hypercube", "sphere"):
         raise InputError(f"eigensystem(domain={domain!r}): expected 'circle', 'hypercube' or 'sphere'.")
-    whole(d, "d")
-    fewest = 1 if domain == "hypercube" else 2
-    if d < fewest or (domain == "circle" and d != 2):
-        expected = "2 (a circle lies in the plane)" if domain == "circle" else f"at least {fewest}"
-        raise InputError(f"eigensystem({domain!r}, d={d!r}): expected {expected}.")
+    whole(d, "d", 1 if domain == "hypercube" else 2)
+    if domain == "circle" and d != 2:
+        raise InputError(f"eigensystem('circle', d={d!r}): expected 2 (a circle lies in the plane).")
     if domain == "hypercube" and d > 1000:
         raise InputError(f"eigensystem('hypercube', d={d}): multiplicities overflow beyond 1000 dimensions.")
     if levels is not None:

@@ -42,14 +42,8 @@ def hermite_coefficients(
 
 
 def _coefficients(act: Response, degree: int, std: float) -> np.ndarray:
-    rule = act.rule(std, 2 * math.sqrt(degree) + 12)  # beyond, density times polynomial is nothing
-    z, half = rule.places, np.exp(-(rule.places**2) / 4)
-    values = rule.values * rule.weights * half / math.sqrt(2 * math.pi)
-    before, now, terms = np.zeros_like(z), half, []  # times a root of the density, or it overflows
-    for k in range(degree + 1):
-        terms.append(np.sum(values * now))
-        before, now = now, (z * now - math.sqrt(k) * before) / math.sqrt(k + 1)
-    return np.array(terms)
+    reach = 2 * math.sqrt(degree) + 12  # beyond, density times polynomial is nothing
+    return act.rule(std, reach).hermite(degree + 1)
 
 
 class Definiteness(NamedTuple):
@@ -129,27 +123,32 @@ def _first_pair(directions: np.ndarray, sign: float) -> tuple[int, int] | None:
     return (int(pairs[0][0]), int(pairs[0][1])) if len(pairs) else None
 
 
-_NAMES = ("eigenvalues", "coefficients", "n", "ridge", "noise", "multiplicities")
+_WAY_OUT = {  # a negative eigenvalue is mostly the work of rounding
+    "eigenvalues": " A decomposition leaves values about 1e-16 of the largest below 0: pass "
+    "numpy.maximum(eigenvalues, 0), or use everwide.theory.eigenlearning.mercer, which does. If it is larger, the "
+    "kernel is not positive semidefinite."
+}
 
 
-def checked_problem(
-    eigenvalues: Any, coefficients: Any, n: Any, ridge: Any, noise: Any, multiplicities: Any
-) -> tuple[Any, ...]:
+def checked_problem(given: dict[str, Any]) -> tuple[Any, ...]:
     """Refuse what is no spectrum, no target or no setting; values that are traced are checked when they are known."""
-    many = np.ones(np.shape(eigenvalues)) if multiplicities is None else multiplicities
-    values = [*map(_known, _NAMES, (eigenvalues, coefficients, n, ridge, noise, many))]
-    _check_shapes(values)
-    return tuple(_at_least_zero(name, value) for name, value in zip(_NAMES, values, strict=True))
+    values = {name: _known(name, value) for name, value in given.items()}
+    _check_shapes({name: np.shape(value) for name, value in values.items()})
+    return tuple(_at_least_zero(name, value) for name, value in values.items())
 
 
-def checked_eigenvalues(eigenvalues: Any, name: str = "eigenvalues") -> np.ndarray:
+def checked_eigenvalues(eigenvalues: Any) -> np.ndarray:
     """A list of numbers, at least 0, as float64."""
-    values = _known(name, eigenvalues)
+    values = _known("eigenvalues", eigenvalues)
     if not isinstance(values, np.ndarray):
-        raise TypeError(f"{name} is traced by JAX, and this function runs on the host: pass concrete numbers.")
-    if values.ndim != 1 or not values.size:
-        raise InputError(f"{name} has shape {values.shape}, expected (modes,): one number for each mode.")
-    return _at_least_zero(name, values)
+        raise TypeError("eigenvalues is traced by JAX, and this function runs on the host: pass concrete numbers.")
+    _check_modes(values.shape)
+    return _at_least_zero("eigenvalues", values)
+
+
+def _check_modes(shape: tuple[int, ...]) -> None:
+    if len(shape) != 1 or not shape[0]:
+        raise InputError(f"eigenvalues has shape {shape}, expected (modes,): one number for each mode.")
 
 
 def _known(name: str, value: Any) -> Any:
@@ -159,15 +158,13 @@ def _known(name: str, value: Any) -> Any:
     except jax.errors.TracerArrayConversionError:
         return jnp.asarray(value)  # also a list that holds one traced number
     except (TypeError, ValueError) as fault:
-        held = type(value).__name__
-        raise TypeError(f"{name} is a {held} that numpy cannot read as numbers: {fault}. Pass an array.") from None
+        kind = type(value).__name__
+        raise InputError(f"{name} is a {kind} that numpy cannot read as numbers: {fault}. Pass an array.") from None
 
 
-def _check_shapes(values: list[Any]) -> None:
-    shapes = dict(zip(_NAMES, (np.shape(value) for value in values), strict=True))
+def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:
     modes = shapes["eigenvalues"]
-    if len(modes) != 1 or not modes[0]:
-        raise InputError(f"eigenvalues has shape {modes}, expected (modes,): one number for each mode.")
+    _check_modes(modes)
     for name in ("coefficients", "multiplicities"):
         if shapes[name] != modes:
             raise InputError(
@@ -184,25 +181,15 @@ def _check_shapes(values: list[Any]) -> None:
 
 
 def _at_least_zero(name: str, value: Any) -> Any:
-    any_sign = name == "coefficients"
+    any_sign, way_out = name == "coefficients", _WAY_OUT.get(name, "")
     wrong = ~((any_sign | (value >= 0)) & (abs(value) < np.inf))  # no comparison with NaN is true
     if not isinstance(value, np.ndarray):
         below = "" if any_sign else "below 0, or one "
-        return eqx.error_if(value, jnp.any(wrong), f"{name} holds a number {below}that is not finite.{_way_out(name)}")
+        return eqx.error_if(value, jnp.any(wrong), f"{name} holds a number {below}that is not finite.{way_out}")
     if not wrong.any():
         return value
     place = tuple(int(i) for i in np.argwhere(wrong)[0])
     where = f"{name}[{', '.join(map(str, place))}]" if place else name
     bound = "" if any_sign else ", at least 0"
-    way_out = _way_out(name) if value[place] < 0 else ""
+    way_out = way_out if value[place] < 0 else ""
     raise InputError(f"{where} is {value[place]:.6g}, expected a finite number{bound}.{way_out}")
-
-
-def _way_out(name: str) -> str:
-    """A negative eigenvalue is mostly the work of rounding."""
-    if name != "eigenvalues":
-        return ""
-    return (
-        " A decomposition leaves values about 1e-16 of the largest below 0: pass numpy.maximum(eigenvalues, 0), or use "
-        "everwide.theory.eigenlearning.mercer, which does. If it is larger, the kernel is not positive semidefinite."
-    )

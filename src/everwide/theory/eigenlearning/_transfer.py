@@ -76,16 +76,13 @@ def mercer(kernel: Any, weights: Any = None) -> Mercer:
     >>> bool(np.isclose(modes.eigenvalues.sum(), 1.0))  # the mean of the diagonal
     True
     """
-    shape = np.shape(kernel)
-    points = shape[0] if shape else 0
-    share = np.full(points, 1 / max(points, 1)) if weights is None else row_weights(weights, points)
-    if points and abs(share.sum() - 1) > _UNIT:
+    points = len(checked_kernel(kernel))
+    share = np.full(points, 1 / points) if weights is None else row_weights(weights, points)
+    if abs(share.sum() - 1) > _UNIT:
         raise InputError(f"weights sum to {share.sum():.6g}, expected 1. Pass weights / weights.sum().")
-    root = np.sqrt(share)
-    scaled = np.asarray(kernel) * (np.outer(root, root) if len(shape) == 2 and shape[1] == points else 1)
-    spectrum = Spectrum.of(scaled)
+    spectrum = Spectrum.of(kernel, weights=share)
     values = np.where(spectrum.learnable, np.maximum(spectrum.values, 0), 0)[::-1]
-    return Mercer(values, (spectrum.vectors / root[:, None])[:, ::-1], share)
+    return Mercer(values, (spectrum.vectors / spectrum.roots[:, None])[:, ::-1], share)
 
 
 def rkhs_norm(eigenvalues: Any, coefficients: Any) -> float:
@@ -201,7 +198,7 @@ def learnability(kernel: Any, rows: Any, target: Any = None, ridge: float = 0.0)
 
 def _values(target: Any, points: int) -> np.ndarray:
     values = finite_array(target, "target")
-    if not values.ndim or len(values) != points:
+    if values.ndim not in (1, 2) or len(values) != points or not values.size:
         raise InputError(f"target has shape {values.shape}, expected ({points},): a value at each point.")
     return values
 

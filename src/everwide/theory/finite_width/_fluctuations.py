@@ -158,8 +158,7 @@ def expected_ntk(layer_widths: Sequence[int], x: Any) -> Float[np.ndarray, "n n"
     layers, rows = all_widths(layer_widths), finite_array(x, "x")
     if rows.ndim != 2 or rows.shape[1] != layers[0] or not len(rows):
         raise InputError(f"x has shape {rows.shape}, expected (n, {layers[0]}), as layer_widths={layers} says.")
-    dense = Dense(w_std=2**0.5)
-    hidden = [layer for _ in layers[1:-1] for layer in (dense, Relu())]
+    hidden = (Dense(w_std=2**0.5), Relu()) * (len(layers) - 2)
     return ntk(Serial(*hidden, Dense(1, w_std=2**0.5)), rows)
 
 
@@ -222,13 +221,12 @@ def kernel_fluctuation(
     if which != "nngp":
         raise InputError(f'which={which!r}: expected "nngp" or "ntk".')
     weight, bias = positive(w_std, "w_std") ** 2, not_negative(b_std, "b_std") ** 2
-    return KernelFluctuation(*_of_nngp(hidden, response(activation), weight, bias, input_square), growth)
+    kernel = bias + weight * positive(input_square, "input_square")
+    return KernelFluctuation(*_of_nngp(hidden, response(activation), weight, bias, kernel), growth)
 
 
-def _of_nngp(
-    hidden: tuple[int, ...], act: Response, weight: float, bias: float, input_square: float
-) -> tuple[float, bool]:
-    kernel, variance, excess = bias + weight * positive(input_square, "input_square"), 0.0, 1.0
+def _of_nngp(hidden: tuple[int, ...], act: Response, weight: float, bias: float, kernel: float) -> tuple[float, bool]:
+    variance, excess = 0.0, 1.0
     for n in hidden:
         square, spread, slope = _layer(act, kernel)
         if not square > 0:

@@ -1,10 +1,12 @@
 """How lazy training is, before it begins."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -14,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..._checks import InputError, finite_array, not_negative, positive, probability, whole
 from ..._trees import Function, Outputs, Params, Products, Vector, as_vector, outputs, parameters, products, targets
 from ...spectral import lanczos
+from .._host import at_least_zero
 
 
 def linearization_bound(
@@ -40,9 +43,7 @@ def linearization_bound(
     >>> round(float(finite_width.linearization_bound(1.0, width=10**6, delta=0.05)), 3)
     0.332
     """
-    distance, units = finite_array(radius, "radius"), positive(width, "width")
-    if (distance < 0).any():
-        raise InputError(f"radius={radius!r}: expected distances, 0 or more.")
+    distance, units = at_least_zero("radius", radius), positive(width, "width")
     if (curvature is None) == (delta is None):
         raise InputError("linearization_bound: expected curvature= (smooth activations) or delta= (ReLU), one of both.")
     if delta is None:
@@ -131,6 +132,7 @@ def lazy_kappa(
 
     Chizat, Oyallon and Bach 2019, On lazy training in differentiable programming, section 1.
     """
+    params, x, y = all_finite(params, "params"), all_finite(x, "x"), all_finite(y, "y")
     return _laziness(f, params, x, y, search_for(tolerance, max_cycles), jr.key(seed))
 
 
@@ -193,6 +195,16 @@ class Search(NamedTuple):
 
         begin = Extreme(start, jnp.zeros((), start.dtype), jnp.array(False), jnp.array(0, jnp.int32))
         return lax.while_loop(again, cycle, begin)
+
+
+def all_finite(tree: Any, label: str) -> Any:
+    """The same tree; raises where an array that is not traced holds NaN or infinity."""
+    with contextlib.suppress(jax.errors.TracerArrayConversionError):
+        if not all(
+            np.isfinite(leaf).all() for leaf in map(np.asarray, jax.tree.leaves(tree)) if leaf.dtype.kind == "f"
+        ):
+            raise InputError(f"{label} holds numbers that are not finite. Training may have diverged.")
+    return tree
 
 
 def search_for(tolerance: float, max_cycles: int) -> Search:

@@ -13,12 +13,12 @@ import scipy.stats
 from jax import lax
 from jaxtyping import Array, Bool, Complex, Float, PRNGKeyArray
 
-from ..._checks import InputError, finite_array, not_negative, probability, whole
+from ..._checks import InputError, finite_array, not_negative, positive, probability, whole
 from ..._compile import trusted_filter_jit
 from ..._trees import Function, Params, Vector, as_vector, batch_size, from_vector, parameters
 from ...spectral import Spectrum
-from .._host import root_between
-from ._laziness import Search, search_for
+from .._host import falling_bracket, root_between, trapezoids
+from ._laziness import Search, all_finite, search_for
 
 
 class JacobianLipschitz(NamedTuple):
@@ -30,7 +30,7 @@ class JacobianLipschitz(NamedTuple):
 
     def constant(self, width: float) -> Float[Array, ""]:
         """`K` of `lee_certificate`: both are at most `K sqrt(width)`, as far as was seen."""
-        return jnp.maximum(self.norm, self.lipschitz) / width**0.5
+        return jnp.maximum(self.norm, self.lipschitz) / positive(width, "width") ** 0.5
 
 
 def estimate_jacobian_lipschitz(
@@ -77,23 +77,17 @@ def estimate_jacobian_lipschitz(
     """
     reach, around = not_negative(radius, "radius"), whole(points, "points", least=0)
     search = search_for(tolerance, max_cycles)
-    batch_size(x)
-    moving, rest = parameters(params)
-    x = jax.tree.map(jnp.asarray, x)
-    return _estimate(f, moving, rest, x, search, jnp.asarray(reach), jr.key(seed), around)
+    if not batch_size(x):
+        raise InputError("x holds no examples: expected one or more.")
+    rows = jax.tree.map(jnp.asarray, all_finite(x, "x"))
+    return _estimate(f, all_finite(params, "params"), rows, search, jnp.asarray(reach), jr.key(seed), around)
 
 
 @trusted_filter_jit
 def _estimate(
-    f: Function,
-    moving: Params,
-    rest: Params,
-    x: Any,
-    search: Search,
-    radius: Float[Array, ""],
-    key: PRNGKeyArray,
-    points: int,
+    f: Function, params: Params, x: Any, search: Search, radius: Float[Array, ""], key: PRNGKeyArray, points: int
 ) -> JacobianLipschitz:
+    moving, rest = parameters(params)
     center = as_vector(moving)
     outward, first = jr.split(key)
     directions = jr.normal(outward, (points, center.size), center.dtype)
@@ -139,12 +133,15 @@ def lipschitz_upper_bound(params: Params) -> float:
     >>> finite_width.lipschitz_upper_bound([jnp.diag(jnp.array([3.0, 1.0])), jnp.ones((2, 1))])
     4.24...
     """
-    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(parameters(params)[0])]
-    return math.prod(float(np.linalg.norm(leaf, 2)) for leaf in leaves if leaf.ndim == 2)
+    leaves = jax.tree.leaves(parameters(all_finite(params, "params"))[0])
+    matrices = [np.asarray(leaf, np.float64) for leaf in leaves if leaf.ndim > 1]
+    if not matrices or any(matrix.ndim > 2 or not matrix.size for matrix in matrices):
+        raise InputError(f"params have shapes {[leaf.shape for leaf in leaves]}: expected matrices, beside vectors.")
+    return math.prod(float(np.linalg.norm(matrix, 2)) for matrix in matrices)
 
 
 _TOLERANCE = 1e-11  # relative change between two rules, the second of which is far better than that
-_FIRST, _LAST = 32, 2**17  # nodes
+_FIRST = 32  # nodes
 _REACH = 45.0  # the logarithm by which the integrand has fallen at the end
 
 
@@ -189,28 +186,20 @@ class QuadraticForm(NamedTuple):
         while path.rises():
             path = path._replace(bend=path.bend / 2)  # straight up, nothing ever rises above the saddle point
         tolerance = _TOLERANCE + 1e-14 * (abs(path.height) + abs(q * saddle))  # what rounding does to an exponent
-        end, nodes = path.end(), _FIRST
-        total = end / nodes * path.sum(np.linspace(0, end, nodes + 1)[1:], first=True)
-        while nodes < _LAST:
-            between = end / nodes * path.sum((np.arange(nodes) + 0.5) * (end / nodes))
-            previous, total, nodes = total, (total + between) / 2, 2 * nodes
-            if abs(total - previous) <= tolerance * abs(total):
-                return path.height + math.log(total)
-        raise ArithmeticError(f"The tail probability at {q:.6g} has not converged. This should not happen: report it.")
+        fault = f"The tail probability at {q:.6g} has not converged. This should not happen: report it."
+        return path.height + math.log(trapezoids(path.integrand, path.end(), _FIRST, tolerance, fault))
 
     def _saddle(self, q: float, side: int) -> float:
         """Where `C(s) - q s - log |s|` is smallest: between 0 and the first pole, or left of 0."""
         pole = 1 / (2 * float(self.lam.max()))
 
-        def slope(s: float) -> float:
-            return self.derivative(s, 1) - q - 1 / s
+        def place(t: float) -> float:
+            return pole / (1 + math.exp(-t)) if side > 0 else -pole * math.exp(t)
 
-        low = high = pole / 2 if side > 0 else -pole
-        while slope(low) > 0:
-            low = low / 2 if side > 0 else 2 * low
-        while slope(high) < 0:
-            high = (pole + high) / 2 if side > 0 else high / 2
-        return root_between(slope, low, high) if low < high else low
+        def fall(t: float) -> float:
+            return side * (q + 1 / place(t) - self.derivative(place(t), 1))
+
+        return place(root_between(fall, *falling_bracket(fall, 0.0)))
 
 
 class _Path(NamedTuple):
@@ -238,10 +227,9 @@ class _Path(NamedTuple):
         places = self.end() * np.linspace(0, 1, 2 * _FIRST + 1) ** 2
         return bool(np.real(self.log_integrand(places)).max() > self.height + 1)
 
-    def sum(self, y: Float[np.ndarray, " k"], first: bool = False) -> float:
-        """Of the integrand, in units of `exp(height)`, at `y` and `-y`, and half of that at 0."""
-        values = np.exp(self.log_integrand(y) - self.height) * (1j + 2 * self.bend * y)
-        return (float(np.imag(values).sum()) + 0.5 * first) / math.pi
+    def integrand(self, y: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        """In units of `exp(height)`, at `y` and `-y` together."""
+        return np.imag(np.exp(self.log_integrand(y) - self.height) * (1j + 2 * self.bend * y)) / math.pi
 
 
 class InitialResidual(NamedTuple):
@@ -303,12 +291,6 @@ def _upper_quantile(form: QuadraticForm, log_risk: float) -> float:
     def excess(q: float) -> float:
         return form.log_survival(q) - log_risk
 
-    low, step = form.derivative(0.0, 1), math.sqrt(form.derivative(0.0, 2))
-    high = low
-    if excess(low) < 0:
-        while low > form.least and excess(low) < 0:
-            low, high, step = max(low - step, form.least), low, 2 * step
-    else:
-        while excess(high) >= 0:
-            low, high, step = high, high + step, 2 * step
+    low, high = falling_bracket(excess, form.derivative(0.0, 1), math.sqrt(form.derivative(0.0, 2)))
+    low = max(low, form.least)
     return float(scipy.optimize.brentq(excess, low, high, xtol=1e-300, rtol=1e-11))  # pyright: ignore[reportArgumentType]

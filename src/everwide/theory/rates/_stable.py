@@ -108,11 +108,11 @@ def fit_times(kernel: Any, x: Any, y: Any) -> FitTimes:
     targets = targets / max(float(np.abs(targets).max()), np.finfo(np.float64).tiny)  # shares do not depend on units
     if not np.any(targets):
         raise InputError("All targets are 0, as outputs are before training: there is nothing to fit.")
-    length, before = _FIRST_LENGTH, None
+    length, before = _FIRST_LENGTH, np.array(np.nan)
     while True:
         times = _joined([lanczos(matrix, column, length).measure() for column in targets.T], len(matrix), floor)
         now = np.log([times.time(fraction) for fraction in _LOOKED_AT])
-        if length >= len(matrix) or (before is not None and _still(before, now)):
+        if length >= len(matrix) or np.allclose(before, now, rtol=0, atol=_STEADY):
             return times
         length, before = 2 * length, now
 
@@ -131,10 +131,6 @@ def _joined(measures: list[tuple[np.ndarray, np.ndarray]], n: int, floor: float)
     order = np.argsort(-values)
     values = np.where(values > floor, values, 0.0)  # the others are zeros that rounding has moved
     return FitTimes(values[order], weights[order] / weights.sum(), n)
-
-
-def _still(before: np.ndarray, now: np.ndarray) -> bool:
-    return all(old == new or abs(new - old) < _STEADY for old, new in zip(before, now, strict=True))
 
 
 @dataclass(frozen=True)

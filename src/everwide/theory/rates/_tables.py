@@ -1,10 +1,10 @@
 """Which layer learns at which rate, and how rates scale with width and depth."""
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -80,9 +80,10 @@ def rate_table(
     from ...optim import learning_rates
 
     rows, base = [], positive(rate, "rate_table: rate")
+    shape = tuple(whole(n, "input_shape") for n in np.ravel(input_shape).tolist())
     for width in (whole(width, "widths") for width in widths):
-        law = {"width": width, "parametrization": parametrization}
-        params = jax.eval_shape(functools.partial(net.init, input_shape=input_shape, **law), jax.random.key(0))
+        key = jax.random.key(0)
+        params = eqx.filter_eval_shape(net.init, key, shape, width=width, parametrization=parametrization)
         factors = jax.tree.leaves_with_path(learning_rates(net, params, rule))
         named = [(jax.tree_util.keystr(path), float(factor)) for path, factor in factors]
         layers = sum(name.endswith(".weight") and factor > 0 for name, factor in named) if over_depth else 1
@@ -113,16 +114,12 @@ def schedule_check(schedule: Any) -> ScheduleCheck:
 
     Robbins and Monro 1951, A stochastic approximation method.
     """
-    if callable(schedule):
-        first, last = (float(np.asarray(schedule(step))) for step in _LOOKED_AT)
-        doublings = math.log(_LOOKED_AT[1] / _LOOKED_AT[0])
-    else:
-        values = finite_array(schedule, "schedule")
-        if values.ndim != 1 or len(values) < _FEWEST:
-            raise InputError(f"schedule has shape {values.shape}: expected rates of {_FEWEST} or more steps.")
-        first, last = float(values[len(values) // 4 - 1]), float(values[-1])
-        doublings = math.log(len(values) / (len(values) // 4))
-    if not (first >= 0 and last >= 0):
+    steps = _LOOKED_AT if callable(schedule) else (np.size(schedule) // 4, np.size(schedule))
+    rates = finite_array([schedule(step) for step in steps] if callable(schedule) else schedule, "schedule")
+    if rates.ndim != 1 or steps[1] < _FEWEST:
+        raise InputError(f"schedule has shape {rates.shape}: expected one rate for each of {_FEWEST} or more steps.")
+    first, last = float(rates[0 if callable(schedule) else steps[0] - 1]), float(rates[-1])
+    if min(first, last) < 0:
         raise InputError(f"schedule: expected rates of 0 or more, got {min(first, last):.6g}.")
-    exponent = math.log(first / last) / doublings if first > 0 and last > 0 else math.inf
+    exponent = math.log(first / last) / math.log(steps[1] / steps[0]) if first > 0 and last > 0 else math.inf
     return ScheduleCheck(exponent, last, exponent <= 1 + _NEAR, exponent > 0.5 + _NEAR)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._checks import InputError
+from ..._checks import InputError, whole
 from ..._walk import Visit, visit
 from ...layers import AbstractLayer, Dense, Dropout, Identity, Scale
 from ...signal import ArchitectureError, Signal
@@ -55,7 +55,7 @@ def expected_regions(net: AbstractLayer, x1: Any, x2: Any, *, width: int | None 
     ends = line_ends(x1, x2)
     if ends[0].ndim != 1 or not np.isfinite(ends).all():
         raise InputError(f"x1 has shape {ends[0].shape}: expected one example (channels,) of finite numbers.")
-    signal = Signal((len(ends[0]),), width=width)
+    signal = Signal((len(ends[0]),), width=None if width is None else whole(width, "width"))
     net.describe(signal)
     step = ends[1] - ends[0]
     begin = float(ends[0] @ step / (step @ step))  # times count from the foot of the perpendicular from the origin
@@ -104,7 +104,7 @@ class _Walk(NamedTuple):
         channels = [float(out.channels or 0) for out in outs]
         shares = [n / sum(channels) for n in channels]
         none = laws[0].scaled(0.0)
-        return reduce(lambda a, b: a.with_share(*b), zip(shares, laws, strict=True), none)
+        return reduce(lambda a, b: a.beside(*b), zip(shares, laws, strict=True), none)
 
     def _bent(self, at: Visit, signal: Signal, law: LineLaw) -> LineLaw:
         bend = bend_of(at)

@@ -97,57 +97,40 @@ class LineLaw:
         return LineLaw(var, weighted.cov, free, zero, zero)
 
     def plus(self, other: "LineLaw") -> "LineLaw":
-        """Of the sum of two independent signals."""
-        return _joint(
-            self.var + other.var + 2 * self.mean * other.mean,
-            self.cov + other.cov + self.mean_slope * other.mean + self.mean * other.mean_slope,
-            self.slope_var + other.slope_var + 2 * self.mean_slope * other.mean_slope,
-            self.mean + other.mean,
-            self.mean_slope + other.mean_slope,
-        )
+        """Of the sum of two independent signals: they meet in their means."""
+        both = self.beside(1.0, other)
+        var = both.var + 2 * self.mean * other.mean
+        cov = both.cov + self.mean_slope * other.mean + self.mean * other.mean_slope
+        slope_var = self.slope_var + other.slope_var + 2 * self.mean_slope * other.mean_slope
+        return _joint(var, cov, slope_var, both.mean, both.mean_slope)
 
-    def with_share(self, share: float, other: "LineLaw") -> "LineLaw":
+    def beside(self, share: float, other: "LineLaw") -> "LineLaw":
         """Of a mixture of channels, with that share of the other signal added."""
-        return _joint(
-            self.var + share * other.var,
-            self.cov + share * other.cov,
-            self.slope_var + share * other.slope_var,
-            self.mean + share * other.mean,
-            self.mean_slope + share * other.mean_slope,
-        )
+        one, two = ((law.var, law.cov, law.slope_var, law.mean, law.mean_slope) for law in (self, other))
+        return _joint(*(a + share * b for a, b in zip(one, two, strict=True)))
 
     def bent(self, bend: Bend) -> "LineLaw":
         """After an activation `f` of a Gaussian signal: `f(z)' = f'(z) z'`, and `z'` is `pull z` plus free noise."""
         zeroth, first, second = _moments(bend, self.var)
         slope, offset = bend.slopes[:, None], bend.offsets[:, None]
-
-        def total(on_pieces):
-            return np.sum(on_pieces, 0)
-
-        var = total(slope**2 * second + 2 * slope * offset * first + offset**2 * zeroth)
-        product = total(slope * (slope * second + offset * first))
+        var = np.sum(slope**2 * second + 2 * slope * offset * first + offset**2 * zeroth, 0)
+        product = np.sum(slope * (slope * second + offset * first), 0)
         share = _ratio(product, var)
         line, level = slope * (1 - share), offset * share  # f'(z) z without its part along f(z)
-        aside = total(line**2 * second - 2 * line * level * first + level**2 * zeroth)
-        return LineLaw(
-            var,
-            self.pull * product,
-            self.free * total(slope**2 * zeroth) + self.pull**2 * np.maximum(aside, 0.0),
-            total(slope * first + offset * zeroth),
-            self.pull * total(slope * first),
-        )
+        aside = np.sum(line**2 * second - 2 * line * level * first + level**2 * zeroth, 0)
+        free = self.free * np.sum(slope**2 * zeroth, 0) + self.pull**2 * np.maximum(aside, 0.0)
+        mean, mean_slope = np.sum(slope * first + offset * zeroth, 0), self.pull * np.sum(slope * first, 0)
+        return LineLaw(var, self.pull * product, free, mean, mean_slope)
 
     def crossings(self, bend: Bend) -> np.ndarray:
         """Expected knots that a Gaussian channel passes in a unit of time (Kac and Rice)."""
         std, noise = np.sqrt(self.var), np.sqrt(self.free)
-        total = np.zeros_like(std)
-        for knot in bend.knots:
-            drift = self.pull * knot
-            ratio = _ratio(drift, noise)
-            speed = noise * np.sqrt(2 / np.pi) * np.exp(-(ratio**2) / 2)
-            speed += np.where(noise > 0, drift * erf(ratio / np.sqrt(2)), np.abs(drift))
-            total += _ratio(speed * _density(_ratio(np.full_like(std, knot), std)), std)
-        return total
+        knots = bend.knots[:, None]
+        drift = self.pull * knots
+        ratio = _ratio(drift, noise)
+        speed = noise * np.sqrt(2 / np.pi) * np.exp(-(ratio**2) / 2)
+        speed += np.where(noise > 0, drift * erf(ratio / np.sqrt(2)), np.abs(drift))
+        return np.sum(_ratio(speed * _density(_ratio(knots, std)), std), 0)
 
 
 def input_law(foot: np.ndarray, step: np.ndarray, times: np.ndarray) -> LineLaw:

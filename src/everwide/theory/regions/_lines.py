@@ -89,16 +89,14 @@ def _refined(bend: Bend, line: Line) -> Line:
         span = np.abs(before - after)
         unsure = EPS + np.maximum(error[piece, unit], error[piece + 1, unit]) / span
         crossings.append((piece, np.abs(before) / span, unsure, unit, np.full(len(unit), knot)))
-    line = replace(line, track=Track(values, error))
-    return _inserted(line, *(np.concatenate(part) for part in zip(*crossings, strict=True))) if crossings else line
+    return _inserted(replace(line, track=Track(values, error)), crossings)
 
 
-def _inserted(
-    line: Line, piece: np.ndarray, part: np.ndarray, unsure: np.ndarray, unit: np.ndarray, knot: np.ndarray
-) -> Line:
+def _inserted(line: Line, crossings: list[tuple[np.ndarray, ...]]) -> Line:
     """A point at the fraction `part` of each `piece`; crossings that rounding cannot tell apart share one."""
-    if not len(piece):
+    if not any(len(crossing[0]) for crossing in crossings):
         return line
+    piece, part, unsure, unit, knot = (np.concatenate(column) for column in zip(*crossings, strict=True))
     order = np.lexsort((part, piece))
     piece, part, unsure, unit, knot = (a[order] for a in (piece, part, unsure, unit, knot))
     apart = (np.diff(piece) > 0) | (np.diff(part) > TRUST * (unsure[1:] + unsure[:-1]))
@@ -125,20 +123,12 @@ def _with_points(line: Line, where: np.ndarray, part: np.ndarray) -> Line:
             return ((1 - share) * a[where] + share * a[where + 1]) / whole
 
         error = between(track.error + EPS * np.abs(track.values))
-
-        def insert(a, new):
-            return np.insert(a, where + 1, new, 0)
-
-        return Track(insert(track.values, between(track.values)), insert(track.error, error))
+        values = np.insert(track.values, where + 1, between(track.values), 0)
+        return Track(values, np.insert(track.error, where + 1, error, 0))
 
     times, lengths = _places(line, where, part)
-    return Line(
-        times,
-        lengths,
-        np.insert(line.weight, where + 1, 1.0),
-        interpolated(line.track),
-        tuple(interpolated(other) for other in line.others),
-    )
+    others = tuple(interpolated(other) for other in line.others)
+    return Line(times, lengths, np.insert(line.weight, where + 1, 1.0), interpolated(line.track), others)
 
 
 def _places(line: Line, where: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -158,12 +148,8 @@ def _places(line: Line, where: np.ndarray, part: np.ndarray) -> tuple[np.ndarray
 
 def _fits(points: int, line: Line) -> None:
     numbers = line.track.values[0].size + sum(other.values[0].size for other in line.others)
-    require(
-        12 * 8 * points * numbers,
-        None,
-        f"A line with {points} breakpoints through a layer of {line.track.values[0].size} units",
-        "Count on a shorter line, or on several, one after the other.",
-    )
+    what = f"A line with {points} breakpoints through a layer of {line.track.values[0].size} units"
+    require(12 * 8 * points * numbers, None, what, "Count on a shorter line, or on several, one after the other.")
 
 
 @dataclass(frozen=True)
@@ -249,19 +235,15 @@ def _shape_of(line: Line, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values at the ends of all pieces, and slopes on them; an end at infinity holds a direction."""
     values = line.track.values[kept].copy()
     finite = line.weight[kept] == 1
-    lengths = np.diff(line.times[kept]) if finite.all() else np.diff(np.where(finite, line.times[kept], 0.0))
-    first, last = -values[0], values[-1].copy()
+    lengths = np.diff(np.where(finite, line.times[kept], 0.0))
+    away = {end: values[end].copy() for end in (0, -1)}
     with np.errstate(all="ignore"):
-        for end, neighbour, slope in ((0, 1, -first), (-1, -2, last)):
+        slopes = np.diff(values, axis=0) / along(lengths, values.ndim)
+        for end, neighbour, sign in ((0, 1, -1), (-1, -2, 1)):
             if not finite[end]:
-                away = np.where(slope == 0, 0.0, np.sign(slope) * np.inf)
+                slopes[end] = sign * away[end]
                 inside = values[neighbour] if finite[neighbour] else 0.0
-                values[end] = np.where(slope == 0, inside, away)
-        slopes = np.diff(values, axis=0) / lengths.reshape(-1, *(1,) * (values.ndim - 1))
-    if not finite[0]:
-        slopes[0] = first
-    if not finite[-1]:
-        slopes[-1] = last
+                values[end] = np.where(away[end] == 0, inside, np.sign(away[end]) * np.inf)
     return values, slopes
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._checks import InputError, whole
+from ..._checks import InputError, not_negative, whole
 from ..._checks import hidden_widths as checked_widths
 from ..._engine import as_rows
 from ...activations import Relu
@@ -130,7 +130,7 @@ class Region:
         rows = rows.reshape(len(rows), -1)
         if rows.shape[1] != self.normals.shape[1]:
             raise InputError(f"points have {rows.shape[1]} numbers each, expected {self.normals.shape[1]}.")
-        slack = tolerance * np.linalg.norm(self.normals, axis=1)
+        slack = not_negative(tolerance, "tolerance") * np.linalg.norm(self.normals, axis=1)
         return np.all(rows @ self.normals.T <= self.bounds + slack, 1)
 
 
@@ -185,7 +185,7 @@ def region_halfspaces(net: AbstractLayer, params: Any, x: Any) -> Region:
     array([False,  True,  True, False])
     """
     point = np.asarray(x, np.float64)
-    if point.ndim < 1 or not np.isfinite(point).all():
+    if point.ndim < 1 or not point.size or not np.isfinite(point).all():
         raise InputError(f"x has shape {point.shape}: expected one example (*sites, channels) of finite numbers.")
     # homogeneous coordinates: the point, and a direction for each of its numbers
     values = np.concatenate([point.reshape(1, -1), np.eye(point.size)]).reshape(-1, *point.shape)

@@ -56,8 +56,7 @@ class Forward:
         padded[: len(values)] = values
         with jax.enable_x64(True):
             layer, params = jax.tree.map(_widened, (self.layer, self.params))
-            out = jax.vmap(lambda x: layer.forward(params, Example(x)).x)(jnp.asarray(padded))
-            out = np.asarray(out)
+            out = np.asarray(jax.vmap(lambda x: layer.forward(params, Example(x)).x)(jnp.asarray(padded)))
         return out[: len(values)] + out[-1] * (along(weight, out.ndim) - 1)
 
     def error(self, values: np.ndarray, error: np.ndarray, out: np.ndarray) -> np.ndarray:
