@@ -81,18 +81,17 @@ def compare(
     targets, keys = jnp.asarray(problem.y, data.x.dtype), jr.split(jr.key(seed), whole(seeds, "seeds"))
     lengths = jnp.asarray(np.diff((0, *problem.steps)), jnp.int32)
     shared = limit_of(problem, sizes[0], given) if law is Parametrization.NTK else None  # the same at every width
-    measured, rates, begin = [], [], time.perf_counter()
+    measured, begin = [], time.perf_counter()
     for done, width in enumerate(sizes, start=1):
         limit = limit_of(problem, width, given) if shared is None else shared
         trainer = Trainer(net, data, targets, test, width, law)
         trained = train(trainer, keys, jnp.asarray(limit.rate, targets.dtype), lengths)
-        measured.append(measure(problem, limit, trained))
-        rates.append(limit.rate)
+        measured.append((limit.rate, *measure(problem, limit, trained)))
         if progress is not None:
             progress(Progress(done, len(sizes), time.perf_counter() - begin))
-    by_width, finite, infinite = zip(*measured, strict=True)
+    rates, by_width, finite, infinite = zip(*measured, strict=True)
     curves = Curves(*(np.stack(values) for values in zip(*by_width, strict=True)))
-    result = Comparison(sizes, problem.steps, tuple(rates), curves, np.stack(finite), np.stack(infinite))
+    result = Comparison(sizes, problem.steps, rates, curves, np.stack(finite), np.stack(infinite))
     if result.diverged:
         warnings.warn(
             f"Training has diverged at width {', '.join(map(str, result.diverged))}: the rate {rates[0]:.6g} is too "
