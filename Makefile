@@ -4,13 +4,14 @@ BENCH_PYTHON ?= $(PYTHON)
 TORCH ?= torch
 VENV := .venv
 BIN := $(VENV)/bin
-# Property tests draw new examples in every run; the line that make prints has the seed, and SEED= repeats it.
+# Property tests draw new examples in every run; the line that make prints has the seed, and SEED= repeats it. What fails
+# is kept in .hypothesis, and comes first in the next run.
 SEED ?= $(shell date +%s)
 SEED := $(SEED)
 # Two workers on two cores: a pool of threads in each would only wait for the other.
 # Neighbours stay together (worksteal): what one test has compiled, the next one finds.
-PYTEST = OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -p tests.rare_garbage -n 2 --dist worksteal -q \
-	--hypothesis-seed=$(SEED) $(2) $(ARGS)
+PYTEST = EVERWIDE_SEED=$(SEED) OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -p tests.rare_garbage -n 2 \
+	--dist worksteal -q $(2) $(ARGS)
 # Compiling takes most of the time, and what is compiled runs once: this halves it. Modules marked `as_users` are
 # compiled as users compile them, and run on their own: XLA reads its flags once in a process. In `make test-all` that is
 # true of everything. Examples in docstrings (src) show how to call something: one precision is enough.

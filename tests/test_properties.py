@@ -5,13 +5,15 @@ in the next run. `make test-properties` draws many, for a night.
 """
 
 import os
+import time
 
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.database import DirectoryBasedExampleDatabase, InMemoryExampleDatabase
 
 import everwide as ew
 from everwide.testing._check_layer import extrapolated
@@ -28,19 +30,25 @@ BIASES = st.sampled_from([None, 0.3])
 
 
 FACTOR = int(os.environ.get("EVERWIDE_EXAMPLES", "1"))
+SEED = int(os.environ.get("EVERWIDE_SEED") or time.time())
+FAILURES = DirectoryBasedExampleDatabase(".hypothesis/examples")
 
 
 def bounded(examples, **options):
-    """So many examples, times what a night allows; a failure is not minimized, that takes minutes."""
-    checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(
+    """So many examples, times what a night allows; a failure is not minimized, that takes minutes.
+
+    `--hypothesis-seed` would keep no failures, and the profile that Hypothesis loads where CI is set draws nothing new.
+    """
+    chosen = {"derandomize": False, "database": FAILURES} | options
+    bounds = settings(
         max_examples=examples * FACTOR,
         deadline=None,
         print_blob=True,
         phases=[Phase.explicit, Phase.reuse, Phase.generate],
-        suppress_health_check=checks,
-        **options,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        **chosen,
     )
+    return lambda test: bounds(test if chosen["derandomize"] else seed(SEED)(test))  # `seed` forgets the database
 
 
 def activation(draw):
@@ -201,3 +209,32 @@ def test_networks_are_legal_and_of_every_kind():
 
     describe()
     assert seen == set(ANYWHERE | ON_SITES | FIXED | READS)
+
+
+def draws_of(kept, **options):
+    """What a property is shown, until one example is refused."""
+    shown = []
+
+    @bounded(20, database=kept, **options)
+    @given(st.integers(0, 10**9))
+    def property_of(number):
+        shown.append(number)
+        assert number < 10
+
+    with pytest.raises(AssertionError):
+        property_of()
+    return shown
+
+
+def test_a_failure_is_saved_and_comes_first(monkeypatch):
+    kept = InMemoryExampleDatabase()
+    refused = draws_of(kept)[-1]
+    monkeypatch.setitem(globals(), "SEED", SEED + 1)
+    assert draws_of(kept)[0] == refused
+
+
+def test_another_seed_draws_other_examples_and_the_same_one_the_same(monkeypatch):
+    once, again = draws_of(InMemoryExampleDatabase()), draws_of(InMemoryExampleDatabase())
+    assert once == again
+    monkeypatch.setitem(globals(), "SEED", SEED + 1)
+    assert draws_of(InMemoryExampleDatabase()) != once
