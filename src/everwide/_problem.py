@@ -1,7 +1,7 @@
 """A table and a network made ready for each other: what the report and the command line speak of."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,6 +12,7 @@ from ._checks import InputError
 from ._engine import Gram
 from ._gram import gram
 from .estimators import WideClassifier, WideRegressor
+from .forecasting import forecast
 from .layers import AbstractLayer
 from .signal import ArchitectureError, Signal
 from .tables import Table
@@ -21,26 +22,22 @@ _HELD_OUT = 0.25  # of the rows with kernels
 _LEAST_RIDGE = 1e-8  # of the mean diagonal: what rounding asks for
 
 
-class Compared(NamedTuple):
-    """Finite networks that are trained: rows of each, how many, steps."""
+class Limits(NamedTuple):
+    """How much of the data is looked at: rows with kernels, rows and folds of cross-validation.
 
-    n: int
-    seeds: int
-    steps: int
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much of the data is looked at: rows with kernels, rows and folds of cross-validation, finite networks."""
+    Of finite networks: their number (`seeds`), the rows that they are trained on (`n_compared`), and their steps.
+    """
 
     n_kernel: int
     n_validation: int
     folds: int
-    compared: Compared
+    n_compared: int
+    seeds: int
+    steps: int
 
 
-FULL = Limits(1000, 3000, 5, Compared(64, 3, 200))
-QUICK = Limits(400, 480, 3, Compared(32, 2, 64))
+FULL = Limits(1000, 3000, 5, n_compared=64, seeds=3, steps=200)
+QUICK = Limits(400, 480, 3, n_compared=32, seeds=2, steps=64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +94,6 @@ class Problem:
         """Of the outputs, in those of the target: the standard deviation of numbers; 1 for classes."""
         return 1.0 if self.classes else float(self.labels.std())
 
-    @property
-    def forecast_target(self) -> np.ndarray:
-        """What `everwide.forecasting` is given: codes of classes, or the numbers that the network learns."""
-        return self.labels.astype(np.int64) if self.classes else self.y[:, 0]
-
     @cached_property
     def _outputs(self) -> Float[np.ndarray, "n outputs"]:
         if not self.classes:
@@ -123,6 +115,11 @@ class Problem:
     def ridge(self, kernel: Float[np.ndarray, "n n"]) -> float:
         """What is added to the diagonal of this kernel."""
         return self.relative_ridge * float(np.mean(np.diagonal(kernel)))
+
+    def forecast(self, n: Any = None) -> Any:
+        """What `everwide.forecasting` says of `n` rows: of classes, or of numbers as the network learns them."""
+        y = self.labels.astype(np.int64) if self.classes else self.y[:, 0]
+        return forecast(self.kernel.ntk, None, y, n, task=self.table.task, seed=self.seed)
 
     def new(self, make: Callable[..., Any], architecture: AbstractLayer | str | None = None) -> Any:
         """A new estimator of this kind, with the architecture that was asked for, or another."""
@@ -177,7 +174,7 @@ def prepare(
     """Choose rows (`most` of them, if there are more) and a network, and scale the rows for it."""
     y, shape = known_target(table), shape_for(net, table)
     limits = QUICK if quick else FULL
-    limits = limits if most is None else replace(limits, n_kernel=most)
+    limits = limits if most is None else limits._replace(n_kernel=most)
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.permutation(len(y))[: limits.n_kernel])
     folded = None if shape == tuple(table.x.shape[1:]) else shape

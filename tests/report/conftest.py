@@ -1,7 +1,7 @@
 import pytest
 
 from everwide._problem import Problem, prepare
-from everwide.report import study, write_report
+from everwide.report import study
 from report.report_tables import hostile_table, number_table, small_net
 
 
@@ -19,7 +19,7 @@ def classes(told):
 
 @pytest.fixture(scope="session")
 def page(classes, tmp_path_factory):
-    return write_report(classes, tmp_path_factory.mktemp("report") / "report.html")
+    return classes.write(tmp_path_factory.mktemp("report") / "report.html")
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from everwide.report import render
 from everwide.report._section import Answer, Fact, Grid, Section, Text
 from report.devtools import Browser, chromium
 from report.report_tables import FORMULA, IMAGE, SCRIPT
@@ -104,7 +103,7 @@ def test_long_names_and_wide_tables_do_not_widen_the_page(browser, classes, tmp_
     section = Section("data", long, long, lambda problem: None, lambda problem, result: text, tile=tile)
     changed = {**classes.__dict__, "source": long, "sections": {"data": Answer(section, None, text)}}
     path = tmp_path / "long.html"
-    path.write_text(render(type(classes)(**changed)), encoding="utf-8")
+    path.write_text(type(classes)(**changed).html(), encoding="utf-8")
     browser.open(path, width=400)
     assert browser.value("document.documentElement.scrollWidth") <= 400
 

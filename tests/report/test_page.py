@@ -11,7 +11,7 @@ import pytest
 
 import everwide as ew
 from everwide._words import plain
-from everwide.report import render, study, write_report
+from everwide.report import study
 from everwide.report._drawing import thumbnail
 from everwide.report._section import Answer, Fact, Grid, Section, Text
 from report.report_tables import FORMULA, IMAGE, SCRIPT, hostile_table, number_table, small_net
@@ -97,7 +97,7 @@ def test_drawings_have_the_colours_of_the_page(page):
 
 
 def test_the_page_is_the_same_every_time(classes, page):
-    assert render(classes) == page[0].read_text("utf-8")
+    assert classes.html() == page[0].read_text("utf-8")
 
 
 def walk(value):
@@ -136,7 +136,7 @@ def page_of(classes, text: Text, **known: str) -> str:
     """A page with one section that says this."""
     said = {"key": "key", "title": "title", "question": "question"} | known
     section = Section(**said, measure=lambda problem: None, describe=lambda problem, result: text)
-    return render(replace(classes, sections={section.key: Answer(section, None, text)}))
+    return replace(classes, sections={section.key: Answer(section, None, text)}).html()
 
 
 def test_rows_that_are_images_are_shown(classes):
@@ -158,7 +158,8 @@ def test_every_place_of_the_page_escapes(classes, hostile):
         missing = Answer(Section("gone", word, word, lambda p: None, lambda p, r: text), missing=word)
         made = Section(**section, measure=lambda problem: None, describe=lambda problem, result: text)
         reader = Reader()
-        reader.feed(render(replace(classes, **known, sections={word: Answer(made, None, text), "gone": missing})))
+        sections = {word: Answer(made, None, text), "gone": missing}
+        reader.feed(replace(classes, **known, sections=sections).html())
         return [(tag, sorted(attrs)) for tag, attrs in reader.tags], reader.text
 
     found, text = tags(hostile)
@@ -189,7 +190,7 @@ def test_tables_without_rows_or_target_are_refused():
 
 def test_the_page_and_its_numbers_are_two_files(classes, tmp_path):
     with pytest.raises(ValueError, match=r"Use \.html"):
-        write_report(classes, tmp_path / "report.json")
+        classes.write(tmp_path / "report.json")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -200,5 +201,5 @@ def test_tiny_tables_have_a_page(rows, tmp_path):
     found = study(replace(table, x=table.x[:rows], y=table.y[:rows]), net=small_net(), quick=True)
     missing = [key for key, part in found.sections.items() if part.missing]
     assert {"forecast", "width"} <= set(missing) < set(KEYS)
-    page, _ = write_report(found, tmp_path / "page.html")
+    page, _ = found.write(tmp_path / "page.html")
     assert page.read_text("utf-8").count('class="missing"') == len(missing)

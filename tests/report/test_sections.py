@@ -1,7 +1,6 @@
 """The parts of a report, each beside something that is computed in another way."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -59,36 +58,37 @@ def test_duplicates_as_by_looking_at_all_pairs():
     assert conflict > 0
 
 
-def warned(x, y, classes=None) -> str:
+def warned(problem, x, y, classes=None) -> str:
+    """What is said of another table than that of the problem."""
     names = tuple(f"column {at}" for at in range(x.shape[1]))
     table = replace(number_table(), x=x, y=y, names=names, classes=classes)
-    problem = SimpleNamespace(table=table)
-    return " ".join(data.SECTION.describe(problem, data.SECTION.measure(problem)).warnings)
+    other = replace(problem, table=table)
+    return " ".join(data.SECTION.describe(other, data.SECTION.measure(other)).warnings)
 
 
-def test_what_is_wrong_with_a_table_is_said():
+def test_what_is_wrong_with_a_table_is_said(numbers):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 4))
     y = x[:, 0] + rng.normal(size=200)
-    assert warned(x, y) == ""
+    assert warned(numbers, x, y) == ""
     x[:, 1] = 7.0
     x[:, 2] = np.arange(200) + 5
     x[:, 3] = np.exp(y)
-    said = warned(x, y)
+    said = warned(numbers, x, y)
     assert "Constant columns say nothing, and can go: \u201ccolumn 1\u201d" in said
     assert "count the rows, and should not be inputs: \u201ccolumn 2\u201d" in said
     assert "gives the target away: \u201ccolumn 3\u201d" in said
-    assert "skewed" in warned(rng.normal(size=(200, 2)), np.exp(3 * rng.normal(size=200)))
-    assert "only 20 rows" in warned(x[:20, :1], y[:20])
-    assert "more columns" in warned(rng.normal(size=(110, 120)), rng.normal(size=110))
+    assert "skewed" in warned(numbers, rng.normal(size=(200, 2)), np.exp(3 * rng.normal(size=200)))
+    assert "only 20 rows" in warned(numbers, x[:20, :1], y[:20])
+    assert "more columns" in warned(numbers, rng.normal(size=(110, 120)), rng.normal(size=110))
 
 
-def test_leaks_and_imbalance_of_classes():
+def test_leaks_and_imbalance_of_classes(numbers):
     rng = np.random.default_rng(0)
     y = (np.arange(300) % 10 == 0).astype(int)
     x = rng.normal(size=(300, 2))
     x[:, 1] = 10 * y + rng.normal(size=300)
-    said = warned(x, y, ("no", "yes"))
+    said = warned(numbers, x, y, ("no", "yes"))
     assert "gives the target away: \u201ccolumn 1\u201d" in said
     assert "column 0" not in said
     assert "9 times as many rows" in said
@@ -303,7 +303,7 @@ class Recorded:
 def test_uncertainty_is_that_of_a_process_which_is_chosen_where_the_network_is(numbers, monkeypatch):
     monkeypatch.setattr(_validation, "WideRegressor", Recorded)
     monkeypatch.setattr(_validation, "WideGPRegressor", Recorded)
-    asked = lambda problem, x: _validation._network(problem, x, numbers.labels).unsure.architecture
+    asked = lambda problem, x: _validation._network(problem, x, numbers.labels)[1].architecture
     auto, flat = replace(numbers, asked="auto"), numbers.table.x
     assert asked(auto, flat) == "auto"  # a network that is given would be shown the columns once
     assert asked(auto, flat.reshape(-1, 1, 2, 1)) == Recorded.network_

@@ -11,12 +11,7 @@ from ._show import examples
 
 app = typer.Typer(
     help="Neural networks of any width, infinity included.",
-    epilog=examples(
-        "report",
-        "report train.csv --target price",
-        "critical gelu",
-        "--install-completion",
-    )
+    epilog=examples("report", "report train.csv --target price", "critical gelu", "--install-completion")
     + "\n\nExit codes: 0 fine, 1 a fault of the data or the network, 2 a fault of usage, 130 interrupted.",
     no_args_is_help=True,
     add_completion=True,

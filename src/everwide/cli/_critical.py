@@ -9,7 +9,7 @@ from .._walk import walk
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
 from ._networks import activation, complete_activations, load_network
-from ._show import AsJson, InputShape, examples, in_a_sentence, input_shape_of, print_json, print_table, say
+from ._show import AsJson, InputShape, examples, in_a_sentence, input_shape_of, misuse, print_json, print_table, say
 
 EPILOG = examples("critical gelu", "critical tanh --json", "critical model.py:net --input 32,32,3")
 
@@ -35,14 +35,11 @@ def critical(
         subject = load_network(what) if ":" in what else activation(what)
         if isinstance(subject, AbstractActivation):
             if sites is not None:
-                raise typer.BadParameter(
-                    "signals are followed through a network, not an activation.", param_hint="'--input'"
-                )
-            facts = _of_activation(subject)
-            print_json(facts) if as_json else _print_activation(facts)
+                raise misuse("signals are followed through a network, not an activation.", "--input")
+            facts, show = _of_activation(subject), _print_activation
         else:
-            facts = _of_network(subject, sites)
-            print_json(facts) if as_json else _print_network(facts)
+            facts, show = _of_network(subject, sites), _print_network
+        print_json(facts) if as_json else show(facts)
 
 
 def _of_activation(subject: AbstractActivation) -> dict[str, Any]:

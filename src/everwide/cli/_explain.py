@@ -6,7 +6,7 @@ import typer
 
 from .._engine import human
 from ..signal import Parametrization
-from ._networks import network
+from ._networks import built, named_network
 from ._show import (
     AsJson,
     InputShape,
@@ -34,9 +34,8 @@ def explain(
 
     input_shape = input_shape_of(shape)
     with in_a_sentence():
-        plan = ew.explain(
-            network(net, input_shape), input_shape, width=width, parametrization=parametrization
-        ).to_dict()
+        network = built(named_network(net), input_shape)
+        plan = ew.explain(network, input_shape, width=width, parametrization=parametrization).to_dict()
         print_json(plan) if as_json else _print(plan)
 
 

@@ -19,6 +19,7 @@ from ._show import (
     Target,
     examples,
     in_a_sentence,
+    misuse,
     note,
     print_json,
     print_table,
@@ -54,14 +55,11 @@ def rate(
         kernel, y = problem.kernel.ntk, problem.y
         rates, times = stable_rates(kernel, y=y, momentum=momentum), fit_times(kernel, None, y)
         known = problem.to_dict() | vars(rates) | {"fit_times": {f"{one:g}": times.time(one) for one in _FRACTIONS}}
-        if as_json:
-            return print_json(known)
-        for text in known["notes"]:
-            note(text)
-        _print_rates(known, momentum)
+        print_json(known) if as_json else _print_rates(known, momentum)
 
 
 def _print_rates(known: dict[str, Any], momentum: float) -> None:
+    note(*known["notes"])
     rows = [
         ("gradient descent", known["gradient_descent"], "diverges above"),
         ("gradient descent, fastest", known["best"], f"a step leaves {known['contraction']:.6f} of a residual"),
@@ -109,7 +107,7 @@ def forecast(
     """
     sizes = None if n is None else whole_numbers(n, "--n", "1000,5000")
     if accuracy is not None and error is not None:
-        raise typer.BadParameter("choose one of --accuracy and --error.", param_hint="'--accuracy'")
+        raise misuse("choose one of --accuracy and --error.", "--accuracy")
     with in_a_sentence():
         from .._problem import prepare
 
@@ -117,38 +115,30 @@ def forecast(
         goal = _goal(table.classes is not None, accuracy, error)
         problem = prepare(table, named_network(net, "auto"), quick=quick, most=sample, seed=seed)
         known = _known(problem, sizes, goal)
-        if as_json:
-            return print_json(known)
-        for text in known["notes"]:
-            note(text)
-        _print(known)
+        print_json(known) if as_json else _print(known)
 
 
 def _goal(classes: bool, accuracy: float | None, error: float | None) -> float | None:
     """An accuracy for classes, a mean squared error for numbers."""
     if accuracy is not None and not classes:
-        raise typer.BadParameter("numbers have no accuracy: give --error.", param_hint="'--accuracy'")
+        raise misuse("numbers have no accuracy: give --error.", "--accuracy")
     value, option = (accuracy, "--accuracy") if error is None else (error, "--error")
     if value is None:
         return None
     if not 0 < value < (1 if classes else math.inf):
         expected = "a number above 0 and below 1" if classes else "a number above 0"
-        raise typer.BadParameter(f"{value:g}: expected {expected}.", param_hint=f"'{option}'")
+        raise misuse(f"{value:g}: expected {expected}.", option)
     return 1 - value if classes and accuracy is None else value
 
 
 def _known(problem: Any, sizes: tuple[int, ...] | None, goal: float | None) -> dict[str, Any]:
     """Errors in units of the target, squared; the network learns numbers of unit variance."""
-    from .. import forecasting
+    from ..forecasting import ForecastWarning
 
     unit = problem.unit**2
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", forecasting.ForecastWarning)
-        asked = None if sizes is None else list(sizes)
-        task = problem.table.task
-        curve = forecasting.forecast(
-            problem.kernel.ntk, None, problem.forecast_target, asked, task=task, seed=problem.seed
-        )
+        warnings.simplefilter("always", ForecastWarning)
+        curve = problem.forecast(sizes)
         aim = None if goal is None else goal if problem.classes else goal / unit
         needed = None if aim is None else {str(q): curve.samples_needed(aim, quantile=q) for q in (0.5, 0.9)}
     known = problem.to_dict()
@@ -160,6 +150,7 @@ def _known(problem: Any, sizes: tuple[int, ...] | None, goal: float | None) -> d
 
 
 def _print(known: dict[str, Any]) -> None:
+    note(*known["notes"])
     classes = known["task"] == "classification"
     columns = ("rows", "mean squared error", f"{known['level']:.0%} interval", *(("accuracy",) if classes else ()))
     table = [

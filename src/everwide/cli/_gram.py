@@ -10,12 +10,11 @@ import numpy as np
 import typer
 
 from .._engine import human
-from .._presets import preset
 from .._words import number
 from ..layers import AbstractLayer
 from ..tables import Table, read_inputs
-from ._networks import named_network
-from ._show import AsJson, Data, NetArgument, bar, examples, in_a_sentence, note, print_json, say
+from ._networks import built, named_network
+from ._show import AsJson, Data, NetArgument, bar, examples, in_a_sentence, misuse, note, print_json, say
 
 EPILOG = examples(
     "gram train.npz mlp -o K.npy",
@@ -64,8 +63,7 @@ def gram(
         tables = read_inputs(*files, target=target)
         network, parts = _shaped(net, tables)
         batches = [x.astype(np.float32) if float32 else x for x in (standardized(parts) if standardize else parts)]
-        for text in tables[0].notes:
-            note(text)
+        note(*tables[0].notes)
         start = time.perf_counter()
         matrices = _computed(network, batches, which, memory)
         _write(matrices, output)
@@ -79,8 +77,7 @@ def _shaped(net: str, tables: tuple[Table, ...]) -> tuple[AbstractLayer, list[np
 
     network = named_network(net)
     shape = shape_for(network, tables[0])
-    layer = network if isinstance(network, AbstractLayer) else preset(network, shape)
-    return layer, [table.x.reshape(table.n, *shape) for table in tables]
+    return built(network, shape), [table.x.reshape(table.n, *shape) for table in tables]
 
 
 def standardized(batches: list[np.ndarray]) -> list[np.ndarray]:
@@ -92,11 +89,11 @@ def standardized(batches: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _check_output(output: Path, which: Which) -> None:
-    hint = "'--output' / '-o'"
+    option = "--output' / '-o"
     if output.suffix not in (".npy", ".npz"):
-        raise typer.BadParameter(f"{str(output)!r}: expected a name that ends in .npy or .npz.", param_hint=hint)
+        raise misuse(f"{str(output)!r}: expected a name that ends in .npy or .npz.", option)
     if which is Which.BOTH and output.suffix == ".npy":
-        raise typer.BadParameter("both kernels need a file that ends in .npz: .npy holds one array.", param_hint=hint)
+        raise misuse("both kernels need a file that ends in .npz: .npy holds one array.", option)
 
 
 def _computed(net: AbstractLayer, batches: list[np.ndarray], which: Which, memory: int | None) -> dict[str, np.ndarray]:

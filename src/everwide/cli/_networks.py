@@ -3,9 +3,9 @@
 import difflib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import typer
 
@@ -13,7 +13,7 @@ from .. import activations
 from .._presets import PRESETS, preset
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
-from ._show import fail
+from ._show import fail, misuse
 
 # Those that need no arguments; a test compares them with `everwide.activations`.
 # fmt: off
@@ -38,10 +38,9 @@ def named_network(target: str, *words: str) -> AbstractLayer | str:
     return load_network(target)
 
 
-def network(target: str, input_shape: tuple[int, ...]) -> AbstractLayer:
-    """A preset for examples of that shape, or a network in a file."""
-    net = named_network(target)
-    return net if isinstance(net, AbstractLayer) else preset(net, input_shape)
+def built(net: AbstractLayer | str, input_shape: tuple[int, ...]) -> AbstractLayer:
+    """The network itself; a preset is made for examples of that shape."""
+    return preset(net, input_shape) if isinstance(net, str) else net
 
 
 def activation(name: str) -> AbstractActivation:
@@ -51,10 +50,8 @@ def activation(name: str) -> AbstractActivation:
     if bare not in known:
         near = difflib.get_close_matches(bare, list(known), n=1)
         hint = f"Did you mean {known[near[0]]}?" if near else f"Known: {', '.join(ACTIVATIONS)}."
-        raise typer.BadParameter(
-            f"there is no activation {name!r}. {hint} Others are read from a file: model.py:activation.",
-            param_hint="'ACTIVATION'",
-        )
+        message = f"there is no activation {name!r}. {hint} Others are read from a file: model.py:activation."
+        raise misuse(message, "ACTIVATION")
     return getattr(activations, known[bare])()
 
 
@@ -65,7 +62,7 @@ def complete_activations(incomplete: str) -> list[str]:
 
 def _usage(message: str) -> typer.BadParameter:
     """A network that is not named as it should be."""
-    return typer.BadParameter(message, param_hint="'FILE.py:NAME'")
+    return misuse(message, "FILE.py:NAME")
 
 
 def load_network(target: str) -> AbstractLayer:
@@ -79,10 +76,9 @@ def load_network(target: str) -> AbstractLayer:
     module = _run_file(path)
     known = sorted(n for n, value in vars(module).items() if isinstance(value, AbstractLayer))
     hint = f"Networks in it: {', '.join(known)}." if known else "No network is assigned in it."
-    missing = object()
-    value: Any = getattr(module, name, missing)
-    if value is missing:
+    if name not in vars(module):
         raise _usage(f"{file} does not define {name!r}. {hint}")
+    value = vars(module)[name]
     if not isinstance(value, AbstractLayer):
         kind = "the class" if isinstance(value, type) else f"a {type(value).__name__}"
         raise _usage(
@@ -116,10 +112,7 @@ def _run_file(path: Path) -> ModuleType:
 
 def _line_in(path: Path, error: BaseException) -> str:
     """`:LINE` of the file where the error passed through it."""
-    line = error.lineno if isinstance(error, SyntaxError) else None
-    trace = error.__traceback__
-    while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename).resolve() == path.resolve():
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return "" if line is None else f":{line}"
+    lines = [error.lineno] if isinstance(error, SyntaxError) and error.lineno else []
+    passed = traceback.extract_tb(error.__traceback__)
+    lines += [frame.lineno for frame in passed if Path(frame.filename).resolve() == path.resolve()]
+    return f":{lines[-1]}" if lines else ""

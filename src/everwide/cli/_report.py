@@ -7,7 +7,7 @@ import typer
 
 from ..tables import Table, read_table
 from ._networks import named_network
-from ._show import AsJson, NetOption, Quick, Seed, Target, bar, examples, in_a_sentence, note, print_json, say
+from ._show import AsJson, NetOption, Quick, Seed, Target, bar, examples, in_a_sentence, misuse, note, print_json, say
 
 EPILOG = examples(
     "report", "report train.csv --target price -o price.html", "report train.npz --net model.py:net --quick"
@@ -37,19 +37,16 @@ def report(
 ) -> None:
     """What a network will make of these data: one page, with every number in a .json file beside it."""
     if output.suffix.lower() not in (".html", ".htm"):
-        raise typer.BadParameter(
-            f"{str(output)!r}: expected a name that ends in .html.", param_hint="'--output' / '-o'"
-        )
+        raise misuse(f"{str(output)!r}: expected a name that ends in .html.", "--output' / '-o")
     with in_a_sentence():
         table = _table(data, target)
-        for text in table.notes:
-            note(text)
+        note(*table.notes)
         from .. import report as package
 
         network = named_network(net, "auto")
         with bar("report") as tick:
             made = package.study(table, net=network, quick=quick, seed=seed, progress=tick)
-        page, numbers = package.write_report(made, output)
+        page, numbers = made.write(output)
         print_json(made.to_dict()) if as_json else _print(made, page, numbers)
 
 
@@ -57,7 +54,7 @@ def _table(data: Path | None, target: str | None) -> Table:
     if data is not None:
         return read_table(data, target=target)
     if target is not None:
-        raise typer.BadParameter("the digits have one target. Name a file of data.", param_hint="'--target'")
+        raise misuse("the digits have one target. Name a file of data.", "--target")
     return Table.digits()
 
 

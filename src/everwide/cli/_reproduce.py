@@ -1,7 +1,6 @@
 """`everwide reproduce`: the experiments of papers."""
 
 import importlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ._show import AsJson, bar, console, examples, fail, in_a_sentence, print_json, print_table, whole_numbers
+from ._show import AsJson, bar, examples, fail, in_a_sentence, misuse, print_json, print_table, say, whole_numbers
 
 reproduce = typer.Typer(
     help="Run the experiments of papers again: tables, figures, and which claims hold.",
@@ -24,7 +23,22 @@ Steps = Annotated[int | None, typer.Option(min=1, help="Steps of training.")]
 Out = Annotated[Path | None, typer.Option(file_okay=False, help="Folder of results; by default in reproductions/.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes: to see that everything runs.")]
 
-_NOTHING_KEPT = "nothing is kept. --quick takes seconds."
+_MISSING = {
+    "everwide_lab": "experiments are in everwide_lab, which is missing here. Install all of everwide again.",
+    "optax": "experiments need optax and matplotlib. Install them with: pip install 'everwide[cli,train,plot]'",
+}
+# Sizes of --quick, and what is printed of a row of results.
+_QUICK: dict[str, dict[str, Any]] = {
+    "lee2019": {"widths": (8, 16), "steps": 10, "seeds": 2, "n": 4},
+    "criticality": {"width": 32, "draws": 0.02, "steps": 2},
+    "simon2021": {"widths": (8,), "steps": 20, "seeds": 2, "draws": 4, "points": 200},
+}
+_COLUMNS = {
+    "sernau2024": "arm width test spread seeds",
+    "lee2019": "regime width gap_infinite gap_linearized",
+    "criticality": "experiment activation C_w place predicted measured error",
+    "simon2021": "domain target n width learnability predicted_learnability error predicted_error",
+}
 
 
 @reproduce.command("sernau2024", epilog=examples("reproduce sernau2024 --quick", "reproduce sernau2024 --steps 2000"))
@@ -51,7 +65,7 @@ def sernau2024(
     Finished runs are kept in the folder of results: the same command goes on where it was interrupted.
     """
     if full and quick:
-        raise typer.BadParameter("choose one of --full and --quick.", param_hint="'--full'")
+        raise misuse("choose one of --full and --quick.", "--full")
     experiment = _laboratory("sernau2024")
     setting = experiment.Setting.full() if full else experiment.Setting.quick() if quick else experiment.Setting.small()
     sizes = {"steps": steps, "seeds": seeds, "layers": layers, "heads": heads}
@@ -60,8 +74,9 @@ def sernau2024(
     folder = out or Path("reproductions") / f"sernau2024{'-full' * full}{'-quick' * quick}"
     with in_a_sentence(f"finished runs are kept in {folder}, and the same command goes on from them."):
         chosen = replace(setting, **_given(sizes))
-        result = _watched(lambda progress: experiment.reproduce(chosen, text=text, out=folder, progress=progress))
-        _print(result, ("arm", "width", "test", "spread", "seeds"), folder, as_json)
+        with bar("") as tick:
+            result = experiment.reproduce(chosen, text=text, out=folder, progress=tick)
+        _print(result, "sernau2024", folder, as_json)
 
 
 @reproduce.command("lee2019", epilog=examples("reproduce lee2019 --quick", "reproduce lee2019 --widths 64,512"))
@@ -75,13 +90,8 @@ def lee2019(
     as_json: AsJson = False,
 ) -> None:
     """Networks of growing width beside their linearizations and their limit, over the time of training."""
-    experiment = _laboratory("lee2019")
-    sizes = {"widths": (8, 16), "steps": 10, "seeds": 2, "n": 4} if quick else {}
-    sizes |= _given({"widths": _widths(widths), "steps": steps, "seeds": seeds, "n": n})
-    folder = out or Path("reproductions") / f"lee2019{'-quick' * quick}"
-    with in_a_sentence(_NOTHING_KEPT):
-        result = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
-        _print(result, ("regime", "width", "gap_infinite", "gap_linearized"), folder, as_json)
+    sizes = {"widths": _widths(widths), "steps": steps, "seeds": seeds, "n": n}
+    _run("lee2019", sizes, quick, out, as_json)
 
 
 @reproduce.command("criticality", epilog=examples("reproduce criticality --quick"))
@@ -94,14 +104,7 @@ def criticality(
     as_json: AsJson = False,
 ) -> None:
     """Phase diagrams, depth scales and critical points beside random networks of finite width."""
-    experiment = _laboratory("criticality")
-    sizes = {"width": 32, "draws": 0.02, "steps": 2} if quick else {}
-    sizes |= _given({"width": width, "draws": draws, "steps": steps})
-    folder = out or Path("reproductions") / f"criticality{'-quick' * quick}"
-    columns = ("experiment", "activation", "C_w", "place", "predicted", "measured", "error")
-    with in_a_sentence(_NOTHING_KEPT):
-        result = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
-        _print(result, columns, folder, as_json)
+    _run("criticality", {"width": width, "draws": draws, "steps": steps}, quick, out, as_json)
 
 
 @reproduce.command("simon2021", epilog=examples("reproduce simon2021 --quick"))
@@ -115,14 +118,19 @@ def simon2021(
     as_json: AsJson = False,
 ) -> None:
     """Kernel regression and finite networks beside what eigenvalues predict."""
-    experiment = _laboratory("simon2021")
-    sizes = {"widths": (8,), "steps": 20, "seeds": 2, "draws": 4, "points": 200} if quick else {}
-    sizes |= _given({"widths": _widths(widths), "steps": steps, "seeds": seeds, "draws": draws})
-    folder = out or Path("reproductions") / f"simon2021{'-quick' * quick}"
-    columns = ("domain", "target", "n", "width", "learnability", "predicted_learnability", "error", "predicted_error")
-    with in_a_sentence(_NOTHING_KEPT):
-        result = _watched(lambda progress: experiment.reproduce(**sizes, out=folder, progress=progress))
-        _print(result, columns, folder, as_json)
+    sizes = {"widths": _widths(widths), "steps": steps, "seeds": seeds, "draws": draws}
+    _run("simon2021", sizes, quick, out, as_json)
+
+
+def _run(name: str, sizes: dict[str, Any], quick: bool, out: Path | None, as_json: bool) -> None:
+    """An experiment of these sizes, as far as they are given, that keeps nothing before its end."""
+    experiment = _laboratory(name)
+    chosen = (_QUICK[name] if quick else {}) | _given(sizes)
+    folder = out or Path("reproductions") / f"{name}{'-quick' * quick}"
+    with in_a_sentence("nothing is kept. --quick takes seconds."):
+        with bar("") as tick:
+            result = experiment.reproduce(**chosen, out=folder, progress=tick)
+        _print(result, name, folder, as_json)
 
 
 def _laboratory(name: str) -> ModuleType:
@@ -130,13 +138,10 @@ def _laboratory(name: str) -> ModuleType:
     try:
         return importlib.import_module(f"everwide_lab.{name}")
     except ModuleNotFoundError as error:
-        match (error.name or "").partition(".")[0]:
-            case "everwide_lab":
-                fail("experiments are in everwide_lab, which is missing here. Install all of everwide again.")
-            case "optax":
-                fail("experiments need optax and matplotlib. Install them with: pip install 'everwide[cli,train,plot]'")
-            case _:
-                raise
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _MISSING:
+            raise
+        fail(_MISSING[missing])
 
 
 def _widths(text: str | None) -> tuple[int, ...] | None:
@@ -147,18 +152,12 @@ def _given(sizes: dict[str, Any]) -> dict[str, Any]:
     return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _watched(work: Callable[[Callable[[Any], None]], Any]) -> Any:
-    """Run with a bar that shows how far it is."""
-    with bar("") as tick:
-        return work(tick)
-
-
-def _print(result: Any, columns: tuple[str, ...], folder: Path, as_json: bool) -> None:
+def _print(result: Any, name: str, folder: Path, as_json: bool) -> None:
     rows, claims = result.table(), [str(claim) for claim in result.claims()]
     if as_json:
         print_json({"rows": rows, "claims": claims, "folder": str(folder)})
         return
+    columns = _COLUMNS[name].split()
     print_table(columns, [tuple(row[name] for name in columns) for row in rows])
-    out = console()
     for line in (*(f"- {claim}" for claim in claims), f"written to {folder}"):
-        out.print(line)
+        say(line)

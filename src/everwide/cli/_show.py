@@ -77,33 +77,32 @@ def examples(*lines: str) -> str:
 
 def input_shape_of(text: str) -> tuple[int, ...]:
     """`32,32,3` as a shape."""
-    shape = _whole_numbers(text)
-    if shape is None:
-        raise typer.BadParameter(
-            f"{text!r} is not a shape: expected positive whole numbers separated by commas, sites first and channels "
-            "last, such as 32,32,3 for images or 784 for vectors.",
-            param_hint="'--input'",
-        )
-    return shape
+    expected = (
+        " is not a shape: expected positive whole numbers separated by commas, sites first and channels last, such as "
+        "32,32,3 for images or 784 for vectors."
+    )
+    return _whole_numbers(text, "--input", expected)
 
 
 def whole_numbers(text: str, option: str, example: str) -> tuple[int, ...]:
     """Ascending, each once."""
-    numbers = _whole_numbers(text)
-    if numbers is None:
-        raise typer.BadParameter(
-            f"{text!r}: expected whole numbers above 0 separated by commas, such as {example}.",
-            param_hint=f"'{option}'",
-        )
-    return tuple(sorted(set(numbers)))
+    expected = f": expected whole numbers above 0 separated by commas, such as {example}."
+    return tuple(sorted(set(_whole_numbers(text, option, expected))))
 
 
-def _whole_numbers(text: str) -> tuple[int, ...] | None:
+def _whole_numbers(text: str, option: str, expected: str) -> tuple[int, ...]:
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
-        return None
-    return numbers if min(numbers) >= 1 else None
+        numbers = (0,)
+    if min(numbers) < 1:
+        raise misuse(f"{text!r}{expected}", option)
+    return numbers
+
+
+def misuse(message: str, option: str) -> typer.BadParameter:
+    """A fault of usage, and the option or argument that is to blame."""
+    return typer.BadParameter(message, param_hint=f"'{option}'")
 
 
 @contextmanager
@@ -146,7 +145,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title:
         numeric = all(isinstance(row[i], int | float) for row in cells)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(number(value, 4) if isinstance(value, float) else str(value) for value in row))
     if title is not None:  # not the table's own, which would be as narrow as the table
         say(title)
     console().print(table)
@@ -158,10 +157,11 @@ def say(text: str) -> None:
     out.print(text, soft_wrap=not out.is_terminal)
 
 
-def note(text: str) -> None:
-    """A sentence beside the answer, on stderr."""
+def note(*texts: str) -> None:
+    """Sentences beside the answer, on stderr."""
     out = console(err=True)
-    out.print(f"note: {text}", soft_wrap=not out.is_terminal)
+    for text in texts:
+        out.print(f"note: {text}", soft_wrap=not out.is_terminal)
 
 
 def print_json(value: Any) -> None:
@@ -177,7 +177,3 @@ def bar(description: str) -> Iterator[Callable[[Progress], None]]:
     with RichBar(*columns, TimeElapsedColumn(), console=err, transient=True, disable=not err.is_terminal) as shown:
         task = shown.add_task(description)
         yield lambda progress: shown.update(task, completed=progress.done, total=progress.total)
-
-
-def _cell(value: Any) -> str:
-    return number(value, 4) if isinstance(value, float) else str(value)

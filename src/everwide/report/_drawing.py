@@ -1,28 +1,31 @@
 """Drawings as SVG for a page, in its colours, light and dark. Nothing depends on time or chance."""
 
 import base64
+import enum
 import io
 import math
-from collections.abc import Callable
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
 from .._words import number
+from ._section import Figure
 
-# What is drawn in these colours takes those of the page.
-INK, MUTED, RULE = "#10121a", "#6b7081", "#d9dbe3"
-BLUE, ORANGE, GREEN, GREY = "#1f5fbf", "#b9530f", "#14795a", "#8a8fa1"
-_VARIABLES = {
-    INK: "--ink",
-    MUTED: "--muted",
-    RULE: "--rule",
-    BLUE: "--blue",
-    ORANGE: "--orange",
-    GREEN: "--green",
-    GREY: "--grey",
-}
+
+class _Colour(enum.StrEnum):
+    """What is drawn in one of these takes the colour of that name of the page."""
+
+    INK = "#10121a"
+    MUTED = "#6b7081"
+    RULE = "#d9dbe3"
+    BLUE = "#1f5fbf"
+    ORANGE = "#b9530f"
+    GREEN = "#14795a"
+    GREY = "#8a8fa1"
+
+
+INK, MUTED, RULE, BLUE, ORANGE, GREEN, GREY = (str(colour) for colour in _Colour)
 _LONG, _RAISED = 1e5, str.maketrans("0123456789", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 _WIDTH = 5.4  # inches: 389 units of the drawing, so that words can be read on a phone
 _STYLE = {
@@ -49,20 +52,20 @@ _STYLE = {
 }
 
 
-def drawn(key: str, title: str, draw: Callable[[Any], None], height: float = 3.0) -> str:
-    """An SVG element that holds what `draw` puts on a figure; `key` keeps its names apart from those of others."""
+def drawn(key: str, figure: Figure, result: Any) -> str:
+    """An SVG element with the figure of a result; `key` keeps its names apart from those of others."""
     try:
+        from matplotlib import figure as canvases
         from matplotlib import rc_context
-        from matplotlib.figure import Figure
     except ImportError as fault:
         raise ImportError("A report needs matplotlib: pip install 'everwide[plot]'.") from fault
     buffer = io.StringIO()
     style: Any = {**_STYLE, "svg.hashsalt": key}
     with rc_context(style):
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        draw(figure)
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _inline(buffer.getvalue(), key, title)
+        canvas = canvases.Figure(figsize=(_WIDTH, figure.height), layout="constrained")
+        figure.draw(canvas, result)
+        canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return _inline(buffer.getvalue(), key, figure.caption)
 
 
 def _inline(text: str, key: str, title: str) -> str:
@@ -89,8 +92,8 @@ def _on_page(name: str, value: str, key: str) -> str:
     if name == "id":
         return f"{key}-{value}"
     value = f"#{key}-{value[1:]}" if name == "href" else value.replace("url(#", f"url(#{key}-")
-    for colour, variable in _VARIABLES.items():
-        value = value.replace(colour, f"var({variable})")
+    for colour in _Colour:
+        value = value.replace(colour, f"var(--{colour.name.lower()})")
     return value
 
 

@@ -1,9 +1,11 @@
 """All sections, one after the other; one that fails says why, and the others go on."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,28 +17,19 @@ from .._problem import Problem, prepare
 from .._words import plain
 from ..layers import AbstractLayer
 from ..tables import Table
+from ._page import page_of
 from ._section import Answer, Fact, Section
 from ._sections import accuracy, architecture, calibration, data, forecast, modes, phase, rows, training, width
 
-SECTIONS: tuple[Section[Any], ...] = (
-    data.SECTION,
-    accuracy.SECTION,
-    calibration.SECTION,
-    forecast.SECTION,
-    rows.SECTION,
-    architecture.SECTION,
-    modes.SECTION,
-    training.SECTION,
-    phase.SECTION,
-    width.SECTION,
-)
+_ORDER = (data, accuracy, calibration, forecast, rows, architecture, modes, training, phase, width)
+SECTIONS: tuple[Section[Any], ...] = tuple(room.SECTION for room in _ORDER)
 # What data can do to a section: values that do not fit, singular matrices, numbers that overflow, too little room.
 _FAULTS = (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryBudgetError, MemoryError, NotImplementedError)
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Every number of a report. Made by `study`; `render` makes it a page.
+    """Every number of a report. Made by `study`; `html` makes it a page, `write` writes it.
 
     - `source`, `target`, `task`, `n`: of the table. `network`: the one that was chosen, in words.
     - `sections`: everything, by the key of the section, in the order of the page.
@@ -63,6 +56,43 @@ class Study:
         sections = {key: answer.to_dict() for key, answer in self.sections.items()}
         return {**known, "tiles": [tile._asdict() for tile in self.tiles], "sections": sections}
 
+    def html(self) -> str:
+        """The report as one page, which needs no other file and no JavaScript. Needs jinja2 and matplotlib.
+
+        Returns:
+            The text of an HTML file. Everything that came from the data is escaped.
+
+        >>> from everwide.report import study
+        >>> from everwide.tables import Table
+        >>> page = study(Table.digits(), quick=True).html()  # doctest: +SKIP
+
+        """
+        return page_of(self)
+
+    def write(self, path: str | Path) -> tuple[Path, Path]:
+        """Write the page, and every number beside it as JSON.
+
+        Args:
+            path: of the page, such as "report.html"; folders are made.
+
+        Returns:
+            The paths of both files.
+
+        >>> from everwide.report import study
+        >>> from everwide.tables import Table
+        >>> page, numbers = study(Table.digits(), quick=True).write("report.html")  # doctest: +SKIP
+
+        """
+        page = Path(path)
+        numbers = page.with_suffix(".json")
+        if numbers == page:
+            raise InputError(f"write({str(path)!r}): the numbers go to a .json file beside the page. Use .html.")
+        text, values = self.html(), json.dumps(self.to_dict(), indent=1, allow_nan=False, ensure_ascii=False)
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+        numbers.write_text(values + "\n", encoding="utf-8")
+        return page, numbers
+
 
 def study(
     table: Table,
@@ -85,7 +115,7 @@ def study(
 
     Returns:
         `source`, `target`, `task`, `n` of the table, the `network` in words, `tiles` (the main numbers), `sections` by
-        section, with `result`, `text` and `missing`; `to_dict()` for JSON.
+        section, with `result`, `text` and `missing`; `to_dict()` for JSON, `html()` and `write(path)` for the page.
 
     >>> from everwide.report import study
     >>> from everwide.tables import Table

@@ -1,8 +1,7 @@
 """Cross-validation of the network, and of what people use otherwise, on the same folds."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -56,12 +55,13 @@ def cross_validated(problem: Problem) -> Validation:
     rows, dropped = _rows(problem)
     x, y, folds = problem.table.x[rows], known_target(problem.table)[rows], problem.limits.folds
     flat = x.reshape(len(x), -1)
-    classes = problem.classes is not None
-    predicted = {name: np.zeros(len(y), y.dtype) for name in (NETWORK, *_rivals(problem))}
+    classes, rivals = problem.classes is not None, _rivals(problem)
+    predicted = {name: np.zeros(len(y), y.dtype) for name in (NETWORK, *rivals)}
     probability = np.zeros((len(y), len(problem.classes or ())))
     mean, std, half_width = (np.zeros(0 if classes else len(y)) for _ in range(3))
     inside = np.zeros((len(mean), len(LEVELS)), bool)
-    for train, test in _folds(y, folds, problem.seed, classes):
+    split = (StratifiedKFold if classes else KFold)(folds, shuffle=True, random_state=problem.seed)
+    for train, test in split.split(flat, y):
         trained, process = _network(problem, x[train], y[train])
         predicted[NETWORK][test] = trained.predict(x[test])
         if classes:
@@ -73,25 +73,20 @@ def cross_validated(problem: Problem) -> Validation:
                 low, high = process.predict_interval(x[test], level)
                 inside[test, place] = (low <= y[test]) & (y[test] <= high)
                 half_width[test] = (high - low) / 2 if level == SHOWN_LEVEL else half_width[test]
-        for name, make in _rivals(problem).items():
-            predicted[name][test] = make().fit(flat[train], y[train]).predict(flat[test])
+        for name, rival in rivals.items():
+            predicted[name][test] = rival.fit(flat[train], y[train]).predict(flat[test])
     return Validation(rows, y, folds, dropped, predicted, probability, mean, std, inside, half_width)
 
 
-class _Fitted(NamedTuple):
-    trained: Any
-    unsure: Any  # what says how sure it is
-
-
-def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> _Fitted:
-    """The network, chosen on these rows; and a Gaussian process, or if it must be quick itself, for probabilities."""
+def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+    """The network, chosen on these rows; and what says how sure it is: a Gaussian process, or if quick, itself."""
     trained = problem.new(WideClassifier if problem.classes else WideRegressor).fit(x, y)
     if not uses_process(problem):
-        return _Fitted(trained, trained)
+        return trained, trained
     process = WideGPClassifier if problem.classes else WideGPRegressor
     # What is chosen for flat rows reads them twice, a network that is given once: the process must be chosen as well.
     network = None if x.ndim == 2 and problem.asked == "auto" else trained.network_
-    return _Fitted(trained, problem.new(process, network).fit(x, y))
+    return trained, problem.new(process, network).fit(x, y)
 
 
 def uses_process(problem: Problem) -> bool:
@@ -114,29 +109,17 @@ def _rows(problem: Problem) -> tuple[np.ndarray, int]:
     return chosen[enough], int(np.sum(~enough))
 
 
-def _folds(y: np.ndarray, folds: int, seed: int, classes: bool) -> list[tuple[np.ndarray, np.ndarray]]:
-    split = StratifiedKFold if classes else KFold
-    return list(split(folds, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))
-
-
-def _rivals(problem: Problem) -> dict[str, Callable[[], Any]]:
-    seed, boosting = problem.seed, _boosting(problem)
-    if problem.classes:
-        return {
-            "random forest": lambda: RandomForestClassifier(random_state=seed, n_jobs=-1),
-            "gradient boosting": lambda: HistGradientBoostingClassifier(**boosting),
-            "RBF SVM": lambda: make_pipeline(StandardScaler(), SVC()),
-        }
-    return {
-        "random forest": lambda: RandomForestRegressor(random_state=seed, n_jobs=-1),
-        "gradient boosting": lambda: HistGradientBoostingRegressor(**boosting),
-        "RBF SVM": lambda: make_pipeline(
-            StandardScaler(), TransformedTargetRegressor(SVR(), transformer=StandardScaler())
-        ),
-    }
-
-
-def _boosting(problem: Problem) -> dict[str, Any]:
-    """All rounds on all rows: rare classes cannot be split once more."""
+def _rivals(problem: Problem) -> dict[str, Any]:
+    """What people use otherwise, by name. Fitting one again forgets what it has seen."""
+    trees: Any = {"random_state": problem.seed, "n_jobs": -1}
+    # All rounds on all rows: rare classes cannot be split once more.
     rounds = _QUICK_ROUNDS if problem.quick else 100
-    return {"random_state": problem.seed, "max_iter": rounds, "early_stopping": False}
+    boosting: Any = {"random_state": problem.seed, "max_iter": rounds, "early_stopping": False}
+    if problem.classes:
+        models = RandomForestClassifier(**trees), HistGradientBoostingClassifier(**boosting), SVC()
+    else:
+        scaled = TransformedTargetRegressor(SVR(), transformer=StandardScaler())
+        models = RandomForestRegressor(**trees), HistGradientBoostingRegressor(**boosting), scaled
+    forest, boosted, machine = models
+    machine = make_pipeline(StandardScaler(), machine)
+    return {"random forest": forest, "gradient boosting": boosted, "RBF SVM": machine}

@@ -104,26 +104,22 @@ def encode(frame: pd.DataFrame, source: str) -> Encoded:
         for what in column.done:
             done.setdefault(what, []).append(name)
     order = np.argsort(places, kind="stable")
-    _few_enough(len(order), source)
+    if len(order) > MOST_COLUMNS:
+        raise TableError(
+            f"{source} has {len(order)} columns after its categories became zeros and ones, at most {MOST_COLUMNS} can "
+            "be used. Leave some out."
+        )
     x, names = np.concatenate(parts, axis=1)[:, order], [names[i] for i in order]
     return _finished(x, names, done, source)
 
 
-def _few_enough(columns: int, source: str) -> None:
-    if columns > MOST_COLUMNS:
-        raise TableError(
-            f"{source} has {columns} columns after its categories became zeros and ones, at most {MOST_COLUMNS} can "
-            "be used. Leave some out."
-        )
-
-
 def _finished(x: np.ndarray, names: list[str], done: dict[str, list[str]], source: str) -> Encoded:
-    x, filled = fill(x)
+    x, where = fill(x)
     counts = np.array([_counts_rows(x[:, i], name) for i, name in enumerate(names)], dtype=bool)
-    drop = {"counter": counts & (len(names) > 1), "empty": filled["empty"]}
-    for what, which in (*drop.items(), ("infinite", filled["infinite"]), ("missing", filled["missing"])):
+    where["counter"] = counts & (len(names) > 1)
+    for what, which in where.items():
         done.setdefault(what, []).extend(name for name, chosen in zip(names, which, strict=True) if chosen)
-    keep = ~(drop["counter"] | drop["empty"])
+    keep = ~(where["counter"] | where["empty"])
     notes = tuple(text.format(listed_names(done[what])) for what, text in _SENTENCES.items() if done.get(what))
     if not keep.any():
         told = f" {' '.join(notes)}" if notes else ""
@@ -190,14 +186,13 @@ def _days(spans: pd.Series) -> Column:
     return Column((spans.dt.total_seconds() / _DAY).to_numpy(np.float64)[:, None], ("",), ("date",))
 
 
-def _dropped(column: pd.Series, why: str) -> Column:
+def _dropped(column: pd.Series | np.ndarray, why: str) -> Column:
     return Column(np.empty((len(column), 0)), (), (why,))
 
 
 def _levels(texts: Texts) -> Column:
-    rows = len(texts.codes)
-    if len(texts.levels) > MOST_LEVELS or 2 * len(texts.levels) > rows:
-        return Column(np.empty((rows, 0)), (), ("identifier",))
+    if len(texts.levels) > MOST_LEVELS or 2 * len(texts.levels) > len(texts.codes):
+        return _dropped(texts.codes, "identifier")
     values = (texts.codes[:, None] == np.arange(len(texts.levels))).astype(np.float64)
     suffixes = tuple(f"={printable(level, 30)}" for level in texts.levels)
     return Column(values, suffixes, ("levels", "unknown") if (texts.codes < 0).any() else ("levels",))

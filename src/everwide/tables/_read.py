@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,7 +58,12 @@ def read_table(path: str | Path, *, target: str | None = None) -> Table:
         return _of_arrays(raw, target)
     if raw.frame.shape[1] < 2:
         raise TableError(f"{raw.source} has one column only: expected columns to learn from, and a target.")
-    return _of_frame(raw.frame, chosen_name(list(raw.frame.columns), target, raw.source), raw)
+    frame = raw.frame.reset_index(drop=True)
+    name = chosen_name(list(frame.columns), target, raw.source)
+    learned = read_target(frame.pop(name), name, raw.source)
+    encoded = encode(frame.loc[learned.kept].reset_index(drop=True), raw.source)
+    inputs = _inputs(encoded.x, encoded.names, raw.source, *raw.notes, *learned.notes, *encoded.notes)
+    return replace(inputs, y=learned.y, target=name, classes=learned.classes)
 
 
 def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) -> tuple[Table, ...]:
@@ -90,7 +96,7 @@ def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) 
     encoded = encode(pd.concat(frames, ignore_index=True), " and ".join(dict.fromkeys(raw.source for raw in raws)))
     ends = np.cumsum([len(frame) for frame in frames])[:-1]
     return tuple(
-        Table(x, None, encoded.names, "", None, raw.source, (*raw.notes, *encoded.notes), _sites(encoded.names))
+        _inputs(x, encoded.names, raw.source, *raw.notes, *encoded.notes)
         for raw, x in zip(raws, np.split(encoded.x, ends), strict=True)
     )
 
@@ -147,16 +153,8 @@ def _of_numpy(path: Path, source: str) -> _Raw:
         frame.columns = list(unique_names(list(frame.columns)))
     else:
         x, _ = shaped(alone, "", source)
-        frame = pd.DataFrame(x, columns=[f"column {number}" for number in range(1, x.shape[1] + 1)])
+        frame = pd.DataFrame(x, columns=list(_names(x)))
     return _Raw(frame, {}, source, ())
-
-
-def _of_frame(frame: pd.DataFrame, target: str, raw: _Raw) -> Table:
-    frame = frame.reset_index(drop=True)
-    learned = read_target(frame.iloc[:, list(frame.columns).index(target)], target, raw.source)
-    encoded = encode(frame.drop(columns=target).loc[learned.kept].reset_index(drop=True), raw.source)
-    notes = (*raw.notes, *learned.notes, *encoded.notes)
-    return Table(encoded.x, learned.y, encoded.names, target, learned.classes, raw.source, notes, _sites(encoded.names))
 
 
 def _of_arrays(raw: _Raw, target: str | None) -> Table:
@@ -170,21 +168,30 @@ def _of_arrays(raw: _Raw, target: str | None) -> Table:
             "target for each row."
         )
     learned = read_target(pd.Series(y), name, raw.source)
-    images, notes = shaped(x[learned.kept], key, raw.source)
-    values, filled = _filled(images, key, raw.source)
-    return Table(
-        values, learned.y, _names(values), name, learned.classes, raw.source, (*notes, *learned.notes, *filled)
-    )
+    inputs = _of_array(x[learned.kept], key, raw.source, *learned.notes)
+    return replace(inputs, y=learned.y, target=name, classes=learned.classes)
 
 
 def _inputs_alone(raw: _Raw, target: str | None) -> Table:
     if raw.frame is not None:
         encoded = encode(_without(raw, target), raw.source)
-        return Table(encoded.x, None, encoded.names, "", None, raw.source, (*raw.notes, *encoded.notes))
+        return _inputs(encoded.x, encoded.names, raw.source, *raw.notes, *encoded.notes)
     key, x = inputs_of(raw.arrays, raw.source)
-    images, notes = shaped(x, key, raw.source)
-    values, filled = _filled(images, key, raw.source)
-    return Table(values, None, _names(values), "", None, raw.source, (*notes, *filled))
+    return _of_array(x, key, raw.source)
+
+
+def _of_array(x: np.ndarray, key: str, source: str, *learned: str) -> Table:
+    """Inputs of one array; the notes on the target stand between those on its shape and its values."""
+    images, notes = shaped(x, key, source)
+    values, filled = _filled(images, key, source)
+    return _inputs(values, _names(values), source, *notes, *learned, *filled)
+
+
+def _inputs(x: np.ndarray, names: tuple[str, ...], source: str, *notes: str) -> Table:
+    """A table without targets; columns that are called pixels, as many as a square has, are an image."""
+    side = math.isqrt(len(names))
+    pixels = side >= 4 and side**2 == len(names) and all(re.match(r"pix(el)?\W?_?\d", name.lower()) for name in names)
+    return Table(x, None, names, "", None, source, notes, (side, side, 1) if pixels else None)
 
 
 def _without(raw: _Raw, target: str | None) -> pd.DataFrame:
@@ -208,10 +215,3 @@ def _filled(x: np.ndarray, key: str, source: str) -> tuple[np.ndarray, tuple[str
 
 def _names(x: np.ndarray) -> tuple[str, ...]:
     return tuple(f"column {number}" for number in range(1, x.shape[1] + 1)) if x.ndim == 2 else ()
-
-
-def _sites(names: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Columns that are called pixels, as many as a square has, are an image."""
-    side = math.isqrt(len(names))
-    pixels = side >= 4 and side**2 == len(names) and all(re.match(r"pix(el)?\W?_?\d", name.lower()) for name in names)
-    return (side, side, 1) if pixels else None

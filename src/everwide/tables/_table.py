@@ -106,14 +106,12 @@ def listed_names(names: Sequence[str]) -> str:
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:
     """Names of columns, printable, none empty, none twice."""
-    unique: list[str] = []
-    taken: set[str] = set()
+    unique: dict[str, None] = {}
     copies: Counter[str] = Counter()
     for number, name in enumerate(names, start=1):
         base = free = printable(name) or f"unnamed {number}"
-        while free in taken:
+        while free in unique:
             copies[base] += 1
             free = f"{base}.{copies[base] + 1}"
-        taken.add(free)
-        unique.append(free)
+        unique[free] = None
     return tuple(unique)

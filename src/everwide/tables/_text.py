@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from ._table import TableError, listed_names, unique_names
@@ -79,17 +80,10 @@ def _header(path: Path, encoding: str, separator: str) -> _Header:
 
 def _is_data(cells: list[str]) -> bool:
     """Half of the cells or more are numbers, and not just different whole ones, which can be names."""
-    numbers = [number for number in map(_number, cells) if number is not None]
+    values = np.asarray(pd.to_numeric(np.array(cells, dtype=object), errors="coerce"), np.float64)
+    numbers = values[np.isfinite(values)].tolist()
     whole = all(number.is_integer() for number in numbers)
     return 2 * len(numbers) >= len(cells) > 0 and not (whole and len(set(numbers)) == len(numbers))
-
-
-def _number(cell: str) -> float | None:
-    try:
-        number = float(cell)
-    except ValueError:
-        return None
-    return number if abs(number) < float("inf") else None
 
 
 def _rows(path: Path, encoding: str, separator: str, header: _Header, decimal: str) -> pd.DataFrame:

@@ -51,7 +51,7 @@ class Accuracy:
 def accuracy(problem: Problem, validation: Validation) -> Accuracy:
     """Scores from predictions for rows that the models had not seen."""
     truth, predicted, classes = validation.truth, validation.predicted, problem.classes is not None
-    losses = {name: _losses(one, truth, classes) for name, one in predicted.items()}
+    losses = {name: 1.0 * (one != truth) if classes else (one - truth) ** 2 for name, one in predicted.items()}
     scores = {name: _share(loss) if classes else _rmse(loss, problem.seed) for name, loss in losses.items()}
     rivals = [name for name in scores if name != NETWORK]
     rival = min(rivals, key=lambda name: float(np.mean(losses[name])))
@@ -65,10 +65,6 @@ def accuracy(problem: Problem, validation: Validation) -> Accuracy:
         best_rival=rival,
         ahead_of_best_rival=_mean(losses[rival] - losses[NETWORK]),
     )
-
-
-def _losses(predicted: np.ndarray, truth: np.ndarray, classes: bool) -> np.ndarray:
-    return (predicted != truth).astype(np.float64) if classes else (predicted - truth) ** 2
 
 
 def _share(wrong: np.ndarray) -> Score:

@@ -1,5 +1,6 @@
 """The data: what is in the table, and what to look at before trusting any number below."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -160,7 +161,7 @@ def _share_of_numbers(values: Float[np.ndarray, " n"], y: np.ndarray) -> float:
 
 def _text(problem: Problem, result: Data) -> Text:
     table, image = problem.table, _is_image(problem.table)
-    warnings = (*_size(result), *_target_warnings(result), *_repeated(result), *_column_warnings(result, table))
+    warnings = tuple(_warnings(result, table))
     notes, constant = list(table.notes), len(result.constant_columns)
     if image and constant:
         notes.append(f"{several(constant, 'pixel is', 'pixels are')} the same in all images; that does no harm.")
@@ -194,22 +195,19 @@ def _target(result: Data) -> Fact:
     )
 
 
-def _target_warnings(result: Data) -> list[str]:
+def _target_warnings(result: Data) -> Iterator[str]:
     values = result.target_values
-    if isinstance(values, ClassBalance):
-        if values.imbalance <= _IMBALANCED:
-            return []
+    if isinstance(values, ClassBalance) and values.imbalance > _IMBALANCED:
         sizes = values.class_counts
-        return [
+        yield (
             f"The largest class has {number(values.imbalance, 2)} times as many rows as the smallest "
             f"({count(sizes.max())} and {count(sizes.min())}). Look at each class by itself, not at the accuracy "
             "alone; class_weight='balanced' makes rare classes count as much as the others."
-        ]
-    if abs(values.skew) <= _SKEWED:
-        return []
-    side = "large" if values.skew > 0 else "small"
-    advice = "Its logarithm may be easier to learn." if values.min > 0 else "Look at them first."
-    return [f"The target is skewed ({number(values.skew, 2)}): few {side} values rule the squared error. {advice}"]
+        )
+    if isinstance(values, Spread) and abs(values.skew) > _SKEWED:
+        side = "large" if values.skew > 0 else "small"
+        advice = "Its logarithm may be easier to learn." if values.min > 0 else "Look at them first."
+        yield f"The target is skewed ({number(values.skew, 2)}): few {side} values rule the squared error. {advice}"
 
 
 def _class_grids(result: Data, table: Table) -> tuple[Grid, ...]:
@@ -223,47 +221,36 @@ def _class_grids(result: Data, table: Table) -> tuple[Grid, ...]:
     return (Grid(caption, ("class", "rows", "share"), rows),)
 
 
-def _size(result: Data) -> list[str]:
-    n, columns, warnings = result.n, result.columns, []
+def _warnings(result: Data, table: Table) -> Iterator[str]:
+    n, columns, repeated, conflicting = result.n, result.columns, result.duplicate_rows, result.conflicting_rows
     if n < _FEW_ROWS:
-        warnings.append(f"There are only {several(n, 'row')}: all numbers below are uncertain. Label more rows first.")
+        yield f"There are only {several(n, 'row')}: all numbers below are uncertain. Label more rows first."
     if columns > n:
-        warnings.append(
+        yield (
             f"There are more columns ({count(columns)}) than rows ({count(n)}): a network can fit anything here. "
             "Trust the cross-validated numbers only."
         )
-    return warnings
-
-
-def _repeated(result: Data) -> list[str]:
-    repeated, conflicting, warnings = result.duplicate_rows, result.conflicting_rows, []
+    yield from _target_warnings(result)
     if repeated:
-        copies, share = several(repeated, "row repeats", "rows repeat"), percent(repeated / result.n)
-        warnings.append(
-            f"{copies} the inputs of another ({share}). "
+        yield (
+            f"{several(repeated, 'row repeats', 'rows repeat')} the inputs of another ({percent(repeated / n)}). "
             "If copies fall on both sides of a split, accuracies are too good: drop them, or keep copies together."
         )
     if conflicting:
-        warnings.append(
+        yield (
             f"{several(conflicting, 'row has', 'rows have')} the inputs of another row and a different target. No "
             "model can be right about all of them: look for a missing column, or for wrong labels."
         )
-    return warnings
-
-
-def _column_warnings(result: Data, table: Table) -> list[str]:
-    warnings = []
     if result.constant_columns and table.sites is None:
-        warnings.append(f"Constant columns say nothing, and can go: {_quoted(result.constant_columns)}.")
+        yield f"Constant columns say nothing, and can go: {_quoted(result.constant_columns)}."
     if result.counting_columns:
-        warnings.append(f"These columns count the rows, and should not be inputs: {_quoted(result.counting_columns)}.")
+        yield f"These columns count the rows, and should not be inputs: {_quoted(result.counting_columns)}."
     if result.leakage_suspects:
-        columns = _quoted([leak.column for leak in result.leakage_suspects])
-        warnings.append(
-            f"Leakage? One column alone nearly gives the target away: {columns}. Keep it only if it is known before "
-            "the target is."
+        yield (
+            "Leakage? One column alone nearly gives the target away: "
+            f"{_quoted([leak.column for leak in result.leakage_suspects])}. Keep it only if it is known before the "
+            "target is."
         )
-    return warnings
 
 
 def _quoted(names: list[str]) -> str:

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ... import forecasting
 from ..._problem import Problem
 from ..._words import count, number, percent
+from ...forecasting import ForecastWarning
 from .._drawing import BLUE, GREY, INK, ORANGE, plain_ticks
 from .._section import Fact, Figure, Grid, Section, Text
 
 _GOOD_GAIN, _POOR_GAIN = 0.15, 0.05  # of the squared error, from twice the rows
 _FAR = 10  # times what is trusted
+_CURVES = ("error", "low", "high", "accuracy", "accuracy_low", "accuracy_high")
+_OF_CURVE = ("n", *_CURVES, "noise", "tail", "trusted_to")  # as `everwide.forecasting` has them
 Curve = Float[np.ndarray, " sizes"]
 
 
@@ -63,32 +65,21 @@ def forecast(problem: Problem) -> Forecast:
     sizes = np.unique(np.concatenate([grid, [n, 2 * n]]))
     now, twice = int(np.searchsorted(sizes, n)), int(np.searchsorted(sizes, 2 * n))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", forecasting.ForecastWarning)  # `trusted_to` is on the page
-        curve = forecasting.forecast(
-            problem.kernel.ntk, None, problem.forecast_target, sizes, task=problem.table.task, seed=problem.seed
-        )
+        warnings.simplefilter("ignore", ForecastWarning)  # `trusted_to` is on the page
+        curve = problem.forecast(sizes)
         targets = _targets(curve, now)
         needed = [curve.samples_needed(one) for one in targets]
     return Forecast(
         n_pilot=pilot,
         n_now=n,
-        n=curve.n,
         now=now,
         twice=twice,
-        error=curve.error,
-        low=curve.low,
-        high=curve.high,
-        accuracy=curve.accuracy,
-        accuracy_low=curve.accuracy_low,
-        accuracy_high=curve.accuracy_high,
         measured_sizes=curve.measured.sizes,
         measured=np.mean(curve.measured.wrong if classes else curve.measured.errors, axis=0),
-        noise=curve.noise,
-        tail=curve.tail,
-        trusted_to=curve.trusted_to,
         targets=targets if classes else [unit * math.sqrt(one) for one in targets],
         n_needed=needed,
         unit=unit,
+        **{name: getattr(curve, name) for name in _OF_CURVE},
     )
 
 

@@ -32,11 +32,6 @@ class Block(NamedTuple):
     C_w: float
     C_b: float
 
-    @property
-    def key(self) -> tuple[str, float, float]:
-        """Equal for equal blocks."""
-        return repr(self.activation), self.C_w, self.C_b
-
 
 @dataclass(frozen=True, eq=False)
 class Phase:
@@ -99,8 +94,8 @@ def repeated_block(net: AbstractLayer) -> Block:
     if not blocks:
         raise ArchitectureError("no weights of this network read an activation in a plain chain.")
     hidden = blocks[:-1] or blocks
-    times = Counter(block.key for block in hidden)
-    return max(hidden, key=lambda block: times[block.key])
+    times = Counter(map(repr, hidden))
+    return max(hidden, key=lambda block: times[repr(block)])
 
 
 def _chain(layer: AbstractLayer) -> list[AbstractLayer]:

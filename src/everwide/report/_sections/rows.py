@@ -133,11 +133,10 @@ def _text(problem: Problem, result: ClassRows | NumberRows) -> Text:
         "How far the outputs at held-out rows move, in root mean square, when that one row is removed; in "
         f"{unit}. {ruled}",
     )
-    if isinstance(result, ClassRows):
-        fact, grid = _class_fact(problem, result), _class_grid(problem, result)
-    else:
-        fact, grid = _number_fact(result), _number_grid(problem, result)
-    return Text((fact, strongest), notes=(note,), grids=(grid, _influence_grid(problem, most)))
+    fact = _class_fact(problem, result) if isinstance(result, ClassRows) else _number_fact(result)
+    return Text(
+        (fact, strongest), notes=(note,), grids=(_doubtful_grid(problem, result), _influence_grid(problem, most))
+    )
 
 
 def _class_fact(problem: Problem, result: ClassRows) -> Fact:
@@ -157,65 +156,44 @@ def _number_fact(result: NumberRows) -> Fact:
     return Fact("Outliers", count(result.outliers), meaning)
 
 
-def _chosen(problem: Problem, result: ClassRows | NumberRows) -> list[tuple[int, str]]:
-    """Places of surprising rows and then of uncertain ones, each with the word for it."""
-    surprising, uncertain = (np.searchsorted(problem.rows, one - 1) for one in _both(result))
-    others = uncertain[~np.isin(uncertain, surprising)]
-    return [(int(at), "surprising") for at in surprising] + [(int(at), "uncertain") for at in others]
-
-
-def _both(result: ClassRows | NumberRows) -> tuple[Places, Places]:
-    return result.surprising_rows, result.uncertain_rows
-
-
-def _class_grid(problem: Problem, result: ClassRows) -> Grid:
-    names, chosen = list(problem.classes or ()), _chosen(problem, result)
-    codes, sure = _predicted_codes(problem), _left_out(problem).max(1)
-    rows = tuple(
-        (str(problem.rows[at] + 1), why, names[int(problem.labels[at])], names[codes[at]], percent(sure[at], 0))
-        for at, why in chosen
-    )
+def _doubtful_grid(problem: Problem, result: ClassRows | NumberRows) -> Grid:
+    """Surprising rows, and then uncertain ones."""
     caption = "Surprising rows (all others say something else) and uncertain ones"
-    return Grid(caption, ("row", "why", "label", "the others say", "sure"), rows, _pictures(problem, chosen))
-
-
-def _number_grid(problem: Problem, result: NumberRows) -> Grid:
-    chosen, left_out, variance = _chosen(problem, result), _left_out(problem), _relative_variance(problem)
-    rows = tuple(
-        (
-            str(problem.rows[at] + 1),
-            why,
-            number(float(problem.labels[at]), 4),
-            number(float(left_out[at]), 4),
-            f"{number(float(variance[at]), 2)} \u00d7",
-        )
-        for at, why in chosen
-    )
-    caption = "Surprising rows (all others say something else) and uncertain ones (far from all others)"
-    return Grid(caption, ("row", "why", "target", "the others say", "doubt"), rows, _pictures(problem, chosen))
+    if problem.classes:
+        said, doubt = _predicted_codes(problem), [percent(sure, 0) for sure in _left_out(problem).max(1)]
+        columns = ("row", "why", "label", "the others say", "sure")
+    else:
+        said, doubt = _left_out(problem), [f"{number(one, 2)} \u00d7" for one in _relative_variance(problem)]
+        columns = ("row", "why", "target", "the others say", "doubt")
+        caption += " (far from all others)"
+    words = dict.fromkeys(result.surprising_rows, "surprising")
+    words |= {row: "uncertain" for row in result.uncertain_rows if row not in words}
+    places = np.searchsorted(problem.rows, np.array(list(words)) - 1)
+    labels, others = (_shown(problem, values[places]) for values in (problem.labels, said))
+    rows = tuple(zip(map(str, words), words.values(), labels, others, (doubt[at] for at in places), strict=True))
+    return Grid(caption, columns, rows, _pictures(problem, places))
 
 
 def _influence_grid(problem: Problem, most: Influence) -> Grid:
-    places = [(int(at), "influential") for at in np.searchsorted(problem.rows, most.rows - 1)]
-    rows = tuple(
-        (str(problem.rows[at] + 1), _label(problem, at), number(float(moved)))
-        for (at, _), moved in zip(places, most.moved, strict=True)
-    )
+    places = np.searchsorted(problem.rows, most.rows - 1)
+    labels = _shown(problem, problem.labels[places])
+    rows = tuple(zip(map(str, most.rows), labels, map(number, most.moved), strict=True))
     columns = ("row", "label" if problem.classes else "target", "moves outputs by")
     return Grid("Influential rows: what the network would say without them", columns, rows, _pictures(problem, places))
 
 
-def _label(problem: Problem, at: int) -> str:
-    value = problem.labels[at]
-    return problem.classes[int(value)] if problem.classes else number(float(value), 4)
+def _shown(problem: Problem, values: np.ndarray) -> list[str]:
+    """Names of classes, or numbers."""
+    names = problem.classes
+    return [names[int(value)] if names else number(value, 4) for value in values]
 
 
-def _pictures(problem: Problem, chosen: list[tuple[int, str]]) -> tuple[np.ndarray, ...]:
+def _pictures(problem: Problem, places: Places) -> tuple[np.ndarray, ...]:
     """Of rows that are small images with one channel or three, from 0 to 1."""
     table, shape = problem.table, problem.table.shape
     if len(shape) != 3 or shape[-1] not in (1, 3) or max(shape[:2]) > 128:
         return ()
-    images = table.x[problem.rows[[at for at, _ in chosen]]].reshape(-1, *shape)
+    images = table.x[problem.rows[places]].reshape(-1, *shape)
     low, high = float(table.x.min()), float(table.x.max())
     return tuple((images - low) / max(high - low, 1e-300))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..._problem import Compared, Problem
+from ..._problem import Limits, Problem
 from ..._walk import with_outputs
 from ..._words import count, number, percent, several
 from ...comparison import compare
@@ -42,10 +42,8 @@ class Width:
 
 def width(problem: Problem) -> Width:
     """Train a few networks, and look how far they are from the theory."""
-    net, size = with_outputs(problem.net, 1), _size(problem)
-    rows = _drawn(problem, size.n)
-    train, test = rows[: size.n], rows[size.n :]
-    y = _one_target(problem)
+    net, size, y = with_outputs(problem.net, 1), _size(problem), _one_target(problem)
+    train, test = np.split(_drawn(problem, size.n_compared), [size.n_compared])
     compared = compare(
         net,
         problem.x[train],
@@ -71,7 +69,7 @@ def width(problem: Problem) -> Width:
     )
 
 
-def _size(problem: Problem) -> Compared:
+def _size(problem: Problem) -> Limits:
     """Every site of an image costs as much as a row: networks that read images are compared on few of them."""
     sites = math.prod(problem.x.shape[1:-1])
     if sites > _MOST_SITES:
@@ -79,8 +77,9 @@ def _size(problem: Problem) -> Compared:
             f"networks of width {_WIDTH} that read {sites} pixels take long to train. Run everwide.compare(net, x, y, "
             "widths=[64]) on a few rows when you have the time."
         )
-    size = problem.limits.compared
-    return size if sites == 1 else Compared(size.n // 4, max(1, size.seeds // 2), size.steps // 4)
+    size = problem.limits
+    few = size._replace(n_compared=size.n_compared // 4, seeds=max(1, size.seeds // 2), steps=size.steps // 4)
+    return size if sites == 1 else few
 
 
 def _drawn(problem: Problem, n: int) -> np.ndarray:
