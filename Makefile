@@ -53,11 +53,15 @@ test-torch: $(VENV)/.has-test  ## the tests that need PyTorch, which is large; T
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$(TORCH)"
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q tests/empirical/test_torch.py tests/test_docs.py -k "test_torch or torch_model" $(ARGS)
 
-check: $(VENV)/.has-dev  ## style, types, imports, public names
+# What import-linter has no word for: who factorizes, who knows private names, how large things may be.
+RULES = tests/spectral/test_only_spectral_factorizes.py tests/lab/test_public_names_only.py tests/test_project.py
+
+check: $(VENV)/.has-dev  ## style, types, imports, rules of the house, public names
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q $(RULES)
 	$(BIN)/python tests/public_api.py --check
 
 format: $(VENV)/.has-dev  ## let ruff rewrite what it can
