@@ -68,7 +68,7 @@ def test_every_kind_of_outputs(outputs):
 
 
 def in_blocks(monkeypatch, size, held):
-    monkeypatch.setattr(_worker, "at_once", lambda *_: False)
+    monkeypatch.setattr(_kernels, "at_once", lambda *_: False)
     monkeypatch.setattr(_kernels, "fit", lambda *_: _programs.Fit(size, held))
 
 
@@ -85,7 +85,7 @@ def test_blocks_of_examples_and_outputs_that_do_not_divide(outputs, monkeypatch)
 @pytest.mark.parametrize("outputs", READ)
 @pytest.mark.parametrize("strips", [2, 3])
 def test_strips_of_a_symmetric_kernel(outputs, strips, monkeypatch):
-    monkeypatch.setattr(_worker, "strips_of", lambda *_: strips)
+    monkeypatch.setattr(_kernels, "strips_of", lambda *_: strips)
     found = emp.empirical_ntk(net, PARAMS, X, outputs=outputs)
     assert_close(found, READ[outputs](EXPECTED))
     assert (found == (found.transpose(1, 0, 3, 2) if outputs == "full" else found.swapaxes(0, 1))).all()
