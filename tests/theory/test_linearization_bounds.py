@@ -11,7 +11,12 @@ import pytest
 import everwide as ew
 from everwide import InputError
 from everwide.testing._draws import Slope, exact_for
-from everwide.theory.finite_width import lee_certificate, linearization_bound, relu_linearization_sup
+from everwide.theory.finite_width import (
+    lee_certificate,
+    linearization_bound,
+    lipschitz_upper_bound,
+    relu_linearization_sup,
+)
 
 pytestmark = pytest.mark.once
 
@@ -158,3 +163,51 @@ def test_the_bounds_hold_on_a_run():
 def test_numbers_out_of_range(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_no_slope_of_a_network_is_above_the_product_of_spectral_norms():
+    rng = RNG(10)
+    ws = [rng.normal(size=shape) for shape in ((3, 8), (8, 8), (8, 2))]
+    bound = lipschitz_upper_bound({"w": ws, "b": [np.full(8, 1e3)]})
+    assert bound == pytest.approx(np.prod([np.linalg.svd(w, compute_uv=False)[0] for w in ws]))
+    f = lambda x: np.tanh(np.maximum(x @ ws[0], 0) @ ws[1]) @ ws[2]
+    x = rng.normal(size=(2, 500, 3))
+    x[1] = x[0] + 0.1 * (x[1] - x[0])
+    slopes = np.linalg.norm(f(x[0]) - f(x[1]), axis=1) / np.linalg.norm(x[0] - x[1], axis=1)
+    assert 0.02 * bound < slopes.max() <= bound
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    assert lipschitz_upper_bound([turn, 5 * turn]) == pytest.approx(5.0)  # attained
+    assert lipschitz_upper_bound([1e-30 * turn, 1e30 * turn]) == pytest.approx(1.0)
+    assert lipschitz_upper_bound([turn, np.zeros((3, 2))]) == 0.0
+
+
+SLICED = ew.Serial(ew.Flatten(), ew.Dense(1))
+NO_MATRICES = {
+    "filters": (ew.Conv((3,)), (8, 3), r"\.weight has shape \(3, 3, 16\).*a convolution as the matrix"),
+    "filters of images": (ew.Conv((3, 3)), (4, 4, 3), r"\.weight has shape \(3, 3, 3, 16\)"),
+    "filters of each site": (ew.layers.ConvLocal((3,)), (8, 3), r"\.weight has shape \(9, 8, 16\)"),
+    "heads": (ew.layers.SelfAttention(heads=2), (5, 3), r"has shape \(2, 3, 16\)"),
+    "a stack": (ew.Repeat(ew.Serial(ew.Dense(b_std=1.0), ew.Relu()), 3), (5,), r"has shape \(2, 16, 16\).*one by one"),
+}
+
+
+@pytest.mark.parametrize("case", NO_MATRICES)
+def test_arrays_that_do_not_say_how_they_are_multiplied_are_refused_by_name(case):
+    layer, shape, message = NO_MATRICES[case]
+    params = ew.Serial(layer, SLICED).init(jax.random.key(0), shape, width=16, parametrization="standard")
+    with pytest.raises(ew.InputError, match=message):
+        lipschitz_upper_bound(params)
+
+
+def test_the_ways_out_are_bounds():
+    """A stack as a list; a convolution as the matrix of all its inputs and outputs."""
+    rng = RNG(11)
+    stack, filters = rng.normal(size=(3, 4, 4)), rng.normal(size=(3, 2, 5))
+    conv = lambda x: sum(np.roll(x, shift, 0) @ w for shift, w in enumerate(filters))
+    unrolled = np.stack([conv(e.reshape(8, 2)).ravel() for e in np.eye(16)])
+    chain = lambda x: np.maximum(np.maximum(x @ stack[0], 0) @ stack[1], 0) @ stack[2]
+    for f, params, shape in ((conv, [unrolled], (8, 2)), (chain, [*stack], (4,))):
+        x, step = rng.normal(size=(2, 300, *shape))
+        slope = max(np.linalg.norm(f(a + h) - f(a)) / np.linalg.norm(h) for a, h in zip(x, 1e-3 * step, strict=True))
+        bound = lipschitz_upper_bound(params)
+        assert 0.05 * bound < slope <= bound

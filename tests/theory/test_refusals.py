@@ -35,7 +35,10 @@ BAD = {
     "a gap before the start": (lambda: PROOF.taylor_gap_after(-1), "steps=-1"),
     "parameters of NaN": (lambda: finite_width.lipschitz_upper_bound([np.full((2, 2), np.nan)]), "params holds"),
     "no matrices": (lambda: finite_width.lipschitz_upper_bound([np.ones(2)]), "expected matrices"),
-    "filters": (lambda: finite_width.lipschitz_upper_bound([np.ones((3, 2, 2))]), "expected matrices"),
+    "an empty matrix": (
+        lambda: finite_width.lipschitz_upper_bound([np.ones((0, 2))]),
+        r"params\[0\] has shape \(0, 2\)",
+    ),
     "no examples": (
         lambda: finite_width.estimate_jacobian_lipschitz(square, jnp.array(1.0), jnp.ones(0), 0.0),
         "x holds no examples",

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._checks import InputError, not_negative, positive, probability
-from ..._kernel_matrix import checked_kernel, eigenvalue_noise
+from ..._engine import checked_kernel, eigenvalue_noise
 from ...spectral import KernelError, Spectrum
 from .._host import at_least_zero
 
@@ -135,19 +135,19 @@ class Certificate(NamedTuple):
         )
 
 
-def certificate(kernel: Any, *, loss: float, width: int) -> Certificate:
+def certificate(kernel: Any, *, initial_loss: float, width: int) -> Certificate:
     """Does gradient flow on a network with one hidden layer provably converge? A certificate, not advice.
 
     For `sum_j a_j s(w_j . x) / sqrt(width)` with `|a_j| <= 1` fixed, `|s'|, |s''| <= 1` (tanh, erf, sine) and
     `|x| <= 1`, trained in `w` on the mean over `m` rows of `1/2 (f - y)^2`. If no row of weights moves by more than
     `d`, the kernel moves by at most `2 m d` in operator norm; while its eigenvalues are above `lambda_min / 2`, no row
-    moves by more than `2 sqrt(2) m sqrt(loss) / (lambda_min sqrt(width))`. So width `128 m^4 loss / lambda_min^4`
-    closes the circle. Networks in practice converge at widths many orders of magnitude below: with `m = 12` rows, at
-    4000 where the proof asks for 7e12.
+    moves by more than `2 sqrt(2) m sqrt(initial_loss) / (lambda_min sqrt(width))`. So width
+    `128 m^4 initial_loss / lambda_min^4` closes the circle. Networks in practice converge at widths many orders of
+    magnitude below: with `m = 12` rows, at 4000 where the proof asks for 7e12.
 
     Args:
         kernel: `(m, m)`, the tangent kernel at the start: `everwide.empirical_ntk(f, w, x)`.
-        loss: at the start, the mean of `1/2 (f - y)^2`.
+        initial_loss: at the start, the mean of `1/2 (f - y)^2`.
         width: hidden units.
 
     Returns:
@@ -157,10 +157,10 @@ def certificate(kernel: Any, *, loss: float, width: int) -> Certificate:
 
     >>> import numpy as np
     >>> from everwide.theory import finite_width
-    >>> proof = finite_width.certificate(np.eye(10), loss=0.5, width=4096)
+    >>> proof = finite_width.certificate(np.eye(10), initial_loss=0.5, width=4096)
     >>> proof.holds, proof.sufficient_width
     (False, 640000.0)
-    >>> print(finite_width.certificate(np.eye(2), loss=0.1, width=1000))
+    >>> print(finite_width.certificate(np.eye(2), initial_loss=0.1, width=1000))
     Certified: width 1000 is above 204.8. The loss falls at least as exp(-0.5 t); no row of weights moves by more than
     0.05657. A certificate is sufficient, not necessary, and no advice on widths: networks in practice converge at
     widths many orders of magnitude smaller.
@@ -169,7 +169,7 @@ def certificate(kernel: Any, *, loss: float, width: int) -> Certificate:
     argument.
     """
     smallest, _, m = definite_extremes(kernel)
-    start, units = not_negative(loss, "loss"), positive(width, "width")
+    start, units = not_negative(initial_loss, "initial_loss"), positive(width, "width")
     ratio = m / smallest
     movement = 2 * 2**0.5 * ratio * (start / units) ** 0.5
     needed = ratio * ratio * (ratio * ratio) * 128 * start if start else 0.0  # a power would overflow with an error

@@ -120,10 +120,11 @@ def lipschitz_upper_bound(params: Params) -> float:
 
     For a chain of dense layers and activations with slopes of at most 1 (ReLU, tanh, erf's is `2 / sqrt(pi)`), whose
     `params` hold the matrices as they are multiplied: the standard parametrization, or any model of yours. Biases,
-    vectors, do not count.
+    vectors, do not count. Arrays of more axes are refused, because they do not say how they are multiplied: filters of
+    a convolution, which one input meets at several sites; heads of attention; weights of `Repeat`, which are stacked.
 
     Args:
-        params: a tree of arrays.
+        params: a tree of matrices and vectors.
 
     Returns:
         The bound.
@@ -133,11 +134,25 @@ def lipschitz_upper_bound(params: Params) -> float:
     >>> finite_width.lipschitz_upper_bound([jnp.diag(jnp.array([3.0, 1.0])), jnp.ones((2, 1))])
     4.24...
     """
-    leaves = jax.tree.leaves(parameters(all_finite(params, "params"))[0])
-    matrices = [np.asarray(leaf, np.float64) for leaf in leaves if leaf.ndim > 1]
-    if not matrices or any(matrix.ndim > 2 or not matrix.size for matrix in matrices):
-        raise InputError(f"params have shapes {[leaf.shape for leaf in leaves]}: expected matrices, beside vectors.")
-    return math.prod(float(np.linalg.norm(matrix, 2)) for matrix in matrices)
+    leaves = jax.tree.leaves_with_path(parameters(all_finite(params, "params"))[0])
+    for path, leaf in leaves:
+        if leaf.ndim > 2 or not leaf.size:
+            raise InputError(
+                f"params{jax.tree_util.keystr(path)} has shape {leaf.shape}: expected matrices that are multiplied one "
+                "after the other, beside vectors. Pass a stack of them (Repeat) as a list, one by one, and a "
+                "convolution as the matrix that maps all of its inputs to all of its outputs."
+            )
+    matrices = [np.asarray(leaf, np.float64) for _, leaf in leaves if leaf.ndim == 2]
+    if not matrices:
+        raise InputError(f"params have shapes {[leaf.shape for _, leaf in leaves]}: expected matrices, beside vectors.")
+    return math.prod(_spectral_norm(matrix) for matrix in matrices)
+
+
+def _spectral_norm(matrix: Float[np.ndarray, "n m"]) -> float:
+    """From the smaller Gram matrix, in units of the largest entry: squares may leave the range of float64."""
+    unit = float(np.abs(matrix).max()) or 1.0
+    narrow = (matrix if len(matrix) <= matrix.shape[1] else matrix.T) / unit
+    return unit * math.sqrt(max(Spectrum.largest(narrow @ narrow.T), 0.0))
 
 
 _TOLERANCE = 1e-11  # relative change between two rules, the second of which is far better than that

@@ -69,8 +69,9 @@ def _branched(step: Branches, line: Line) -> Line:
 
 def _bent(bend: Bend, line: Line) -> Line:
     """Add a point wherever a unit passes a knot, then bend."""
-    shape, rows = line.track.values.shape[1:], lambda a: a.reshape(len(line.times), -1)
-    line = _refined(bend, replace(line, track=Track(rows(line.track.values), rows(line.track.error))))
+    points, *shape = line.track.values.shape
+    flat = Track(*(part.reshape(points, -1) for part in (line.track.values, line.track.error)))
+    line = _refined(bend, replace(line, track=flat))
     values, weight = line.track.values, line.weight[:, None]
     error = np.abs(bend.slopes)[bend.piece(values, weight)] * line.track.error
     return replace(line, track=Track(bend(values, weight).reshape(-1, *shape), error.reshape(-1, *shape)))
