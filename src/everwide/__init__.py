@@ -11,7 +11,7 @@ from ._gram import gram as gram
 from ._gram import nngp as nngp
 from ._gram import ntk as ntk
 from ._kernels import Infinite as Infinite
-from ._kernels import explain as explain
+from ._walk import explain as explain
 from .activations import Elementwise as Elementwise
 from .activations import Erf as Erf
 from .activations import Gelu as Gelu

@@ -1,12 +1,16 @@
-"""Arguments that many formulas share, checked in one place, as host numbers."""
+"""Arguments that many formulas share, checked in one place, as host numbers; and warnings about them."""
 
 import enum
 import math
 import operator
+import sys
+import warnings
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+
+_OURS = ("everwide", "equinox", "jaxtyping", "jax", "beartype")
 
 
 class InputError(ValueError):
@@ -95,6 +99,14 @@ def finite_array(value: Any, label: str) -> Float[np.ndarray, "..."]:
     return array
 
 
+def at_least_zero(value: Any, label: str) -> Float[np.ndarray, "..."]:
+    """As a float64 array; raises unless it holds finite numbers from zero on, and one at least."""
+    array = np.asarray(value, np.float64)
+    if not array.size or not np.all(np.isfinite(array) & (array >= 0)):
+        raise InputError(f"{label}={value!r}: expected finite numbers from 0 on, at least one.")
+    return array
+
+
 def row_weights(value: Any, n: int, label: str = "weights") -> Float[np.ndarray, " n"]:
     """One for each of `n` rows, above 0; 1 where there are none."""
     weights = np.ones(n) if value is None else finite_array(value, label)
@@ -111,3 +123,11 @@ def row_variances(value: Any, n: int, label: str = "noise") -> Float[np.ndarray,
     if (variances < 0).any():
         raise InputError(f"{label}={value!r}: expected variances, at least 0.")
     return np.broadcast_to(variances, (n,))
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the first frame that is not of this library, nor of what it is built on."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _OURS:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -194,8 +194,9 @@ def _kernel(
     if isinstance(net, AbstractKernelFunction):
         return net
     if not isinstance(net, AbstractLayer):
-        raise TypeError(f"Expected a network (everwide.Serial, everwide.Dense, ...), got {type(net).__name__}.")
-    return compiled(Infinite(net, x.x.shape[1:], parametrization=parametrization, width=width), entries)
+        raise InputError(f"Expected a network (everwide.Serial, everwide.Dense, ...), got {type(net).__name__}.")
+    kernel = Infinite(net, x.x.shape[1:], parametrization=parametrization, width=width)
+    return compiled(kernel, entries) if x.x.ndim > 2 else kernel  # the compiled loops are over sites
 
 
 def kernel_matrix(kernel: Any, x: Any, which: str = "ntk") -> np.ndarray:

@@ -1,4 +1,8 @@
-"""Parameters as points of a vector space: which leaves move, how to move them, and what outputs do along them."""
+"""Parameters and hyperparameters, the numbers in trees.
+
+Parameters are points of a vector space: which leaves move, how to move them, and what outputs do along them.
+Hyperparameters of layers may be traced, and meet arrays without widening them.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._checks import InputError
+from .signal import ArchitectureError
 
+Hyper = float | Float[Array, ""]
 Params = Any
 Function = Callable[[Params, Any], Any]  # f(params, x) of one example
 Vector = Float[Array, " p"]  # all parameters
@@ -158,3 +164,25 @@ def products(f: Function, params: Params, x: Any) -> Products:
         return jax.jvp(lambda at: push(v, at), (here,), (v,))[1]
 
     return Products(push, pull, curve, curvature)
+
+
+def name(layer: Any) -> str:
+    """How a layer is called in messages."""
+    return type(layer).__name__
+
+
+def positive(layer: Any, field: str, value: Any, *, zero: bool = True) -> None:
+    """Raise if a concrete hyperparameter is negative (traced ones are not looked at)."""
+    if isinstance(value, int | float) and not (value >= 0 if zero else value > 0):
+        bound = "at least 0" if zero else "above 0"
+        raise ArchitectureError(f"{name(layer)}({field}={value!r}): {field} must be {bound}. Pass its absolute value.")
+
+
+def like(value: Any, array: Array) -> Any:
+    """A hyperparameter that meets arrays without widening them: Python numbers stay weakly typed."""
+    return value if isinstance(value, int | float) else jnp.asarray(value, array.dtype)
+
+
+def squared(value: Any, array: Array) -> Any:
+    """The square of a hyperparameter, taken before it is rounded to the dtype of the array."""
+    return value * value if isinstance(value, int | float) else jnp.asarray(value * value, array.dtype)

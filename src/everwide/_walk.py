@@ -1,10 +1,21 @@
-"""Walks through the layers of a network: every rule that reads networks is one over these."""
+"""Networks are read before they run: walks through their layers, and the static plan.
 
-from dataclasses import dataclass
+Every rule that reads networks is one over `walk`. The plan has shapes, tracked pairs and bytes, layer by layer.
+"""
 
-from ._hyper import name
-from .layers import AbstractLayer, Dense, Parts
-from .signal import ArchitectureError
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import jax
+
+from ._engine import human
+from ._trees import name
+from .layers import AbstractLayer, Dense, Parts, Serial
+from .signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
+
+# Arrays that XLA keeps for each one that flows, measured: without sites, and with them (padding, slices).
+_TEMPORARIES = (3, 10)
 
 
 @dataclass(frozen=True)
@@ -68,3 +79,161 @@ def _with_outputs(at: Visit, channels: int) -> AbstractLayer:
     if at.parts.join == "chain" and at.parts.layers:
         return at.layer.with_parts([*at.parts.layers[:-1], _with_outputs(at.inside()[-1], channels)])
     raise at.refusal(f"given {channels} outputs", "the network does not end with a Dense layer")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One layer of a plan."""
+
+    name: str
+    depth: int
+    before: Signal
+    after: Signal
+    reads: Demand
+    writes: Demand
+
+    def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
+        """Bytes of what goes in and out for a tile of `n1` by `n2` examples."""
+        ends = ((self.before, self.reads), (self.after, self.writes))
+        return itemsize * sum(_numbers(signal, demand, n1, n2) for signal, demand in ends)
+
+
+def _numbers(signal: Signal, demand: Demand, n1: int, n2: int) -> int:
+    size = math.prod(signal.sites)
+    tracked = {Pairs.NONE: 0, Pairs.SAME_SITE: size, Pairs.ALL_SITES: size**2}
+    arrays = 2 if signal.sites else 4  # nngp and ntk; without sites, the two distances
+    return arrays * tracked[demand.cross] * n1 * n2 + tracked[demand.own] * (n1 + n2)
+
+
+def planned(layer: AbstractLayer, signal: Signal, wanted: Demand, depth: int = 0) -> Iterator[Step]:
+    """The steps of a network in the order in which they run."""
+    parts = layer.parts()
+    if not isinstance(layer, Serial):  # which has no line of its own
+        label = type(layer).__name__ + (f" x {parts.times}" if parts.join == "repeat" else "")
+        yield Step(label, depth, signal, layer.describe(signal), layer.demand(wanted), wanted)
+        depth += 1
+    if not parts.is_known:  # what its parts read is not known
+        return
+    for i, (inner, writes) in enumerate(zip(parts.layers, parts.demands(wanted)[1:], strict=True)):
+        yield from planned(inner, signal.at(i), writes, depth)
+        if parts.join == "chain":
+            signal = replace(inner.describe(signal.at(i)), path=signal.path)
+
+
+def peak_bytes(steps: Sequence[Step], n1: int, n2: int, itemsize: int) -> int:
+    """Bytes of temporaries of a tile, at the most: branches that wait hold their part."""
+    largest = max((s.tile_bytes(n1, n2, itemsize) for s in steps), default=0)
+    deepest = max((s.depth for s in steps), default=0)
+    return (_TEMPORARIES[any(s.before.sites for s in steps)] + deepest) * largest
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `everwide.explain` returns: `print` it, or read `to_dict()`."""
+
+    net: AbstractLayer
+    signal: Signal
+    steps: tuple[Step, ...]
+    examples: int
+    itemsize: int
+
+    @property
+    def parameters(self) -> int | None:
+        """How many numbers `net.init` draws at these widths; `None` where some are open."""
+        channels, law, width = self.signal.channels, self.signal.parametrization, self.signal.width
+        if channels is None or any(step.after.channels is None for step in self.steps):
+            return None
+        shape = (*self.signal.sites, channels)
+        drawing = jax.make_jaxpr(lambda key: self.net.init(key, shape, width=width, parametrization=law))
+        drawn = set(drawing(jax.random.key(0)).jaxpr.outvars)  # what is shared is drawn once
+        return sum(math.prod(one.aval.shape) for one in drawn)
+
+    @property
+    def peak(self) -> int:
+        """Bytes of temporaries of a tile."""
+        return peak_bytes(list(self.steps), self.examples, self.examples, self.itemsize)
+
+    def __str__(self) -> str:
+        rows = [("layer", "input", "output", "reads pairs", "own pairs", "tile")]
+        rows += [self._row(s) for s in self.steps]
+        widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+        lines.insert(1, "  ".join("-" * w for w in widths))
+        n, bits = self.examples, 8 * self.itemsize
+        lines.append(f"A tile of {n} x {n} examples in float{bits} needs at most {human(self.peak)} of temporaries.")
+        if self.parameters is not None:
+            lines.append(f"A finite network of these widths has {self.parameters} parameters.")
+        return "\n".join(lines)
+
+    def _row(self, s: Step) -> tuple[str, ...]:
+        size = s.tile_bytes(self.examples, self.examples, self.itemsize)
+        reads = (_pairs(s.reads.cross), _pairs(s.reads.own)) if s.before.sites else ("-", "-")
+        return ("  " * s.depth + s.name, _shape(s.before), _shape(s.after), *reads, human(size))
+
+    def to_dict(self) -> dict:
+        """Everything in plain types."""
+        return {
+            "input_shape": list(self.signal.shape),
+            "parametrization": str(self.signal.parametrization),
+            "parameters": self.parameters,
+            "tile_examples": self.examples,
+            "itemsize": self.itemsize,
+            "tile_peak_bytes": self.peak,
+            "steps": [
+                {
+                    "layer": step.name,
+                    "depth": step.depth,
+                    "input": list(step.before.shape),
+                    "output": list(step.after.shape),
+                    "gaussian": step.after.gaussian,
+                    "cross_pairs": step.reads.cross.name,
+                    "own_pairs": step.reads.own.name,
+                    "tile_bytes": step.tile_bytes(self.examples, self.examples, self.itemsize),
+                }
+                for step in self.steps
+            ],
+        }
+
+
+def _shape(signal: Signal) -> str:
+    return "(" + ", ".join("width" if n is None else str(n) for n in signal.shape) + ")"
+
+
+def _pairs(pairs: Pairs) -> str:
+    return pairs.name.lower().replace("_", " ")
+
+
+def explain(
+    net: AbstractLayer,
+    input_shape: tuple[int, ...],
+    *,
+    width: int | None = None,
+    parametrization: Parametrization | str = Parametrization.NTK,
+    examples: int = 32,
+    itemsize: int = 4,
+) -> Plan:
+    """The static plan of a network, layer by layer: shapes, the pairs of sites that are tracked, bytes of a tile.
+
+    Args:
+        net: the network.
+        input_shape: shape of one example, `(*sites, channels)`.
+        width: of the layers that leave theirs open.
+        parametrization: as in `net.init`.
+        examples: rows and columns of the tile.
+        itemsize: bytes of a number.
+
+    Returns:
+        A plan: `print` it, or read `to_dict()`. `steps` are the layers, each with its `name`, `depth`, the signals
+        `before` and `after` it and the pairs that it `reads` and `writes`; `parameters`: how many numbers a finite
+        network of these widths has, `None` where some are open. `ArchitectureError` if the network is not legal.
+
+    >>> import everwide as ew
+    >>> net = ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(10))
+    >>> plan = ew.explain(net, (32, 32, 3), width=64)
+    >>> [step.name for step in plan.steps], plan.parameters
+    (['Conv', 'Relu', 'GlobalAvgPool', 'Dense'], 2368)
+    """
+    signal = Signal(tuple(input_shape), width=width, parametrization=Parametrization(parametrization))
+    cross = Pairs.ALL_SITES if net.describe(signal).sites else Pairs.SAME_SITE
+    steps = tuple(planned(net, signal, Demand(cross, Pairs.NONE)))
+    return Plan(net, signal, steps, examples, itemsize)

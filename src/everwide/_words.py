@@ -1,4 +1,4 @@
-"""Numbers and lists as people read them, and as JSON takes them. Shared by tables, report and command line."""
+"""Results as people read them, in words and in pictures, and as JSON takes them."""
 
 import dataclasses
 import math
@@ -84,3 +84,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, str):
         return str(value)  # a string enumeration is a string
     raise TypeError(f"Expected numbers, text, lists and mappings of them, got {type(value).__name__}.")
+
+
+def axes(ax: Any, numbers: str) -> Any:
+    """Matplotlib's: those given, or of a new figure; `numbers`: where they are, for people without matplotlib."""
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as fault:
+        raise ImportError(f"Drawing needs matplotlib: pip install matplotlib. The numbers are in {numbers}.") from fault
+    return plt.subplots()[1]

@@ -8,7 +8,7 @@ import pytest
 
 from activations.activation_table import array, dtype, tolerance
 from everwide.activations import GaussianPair, _rectified
-from everwide.angle import angle as plain_angle
+from everwide.gaussian import angle as plain_angle
 
 arc, blurred, angle = (jax.jit(f) for f in (_rectified.arc, _rectified.blurred, plain_angle))
 

@@ -11,7 +11,7 @@ import pytest
 
 import everwide as ew
 from everwide._engine import Size, fitted, tiles
-from everwide._engine._jobs import _block
+from everwide._engine._matrix import _block
 
 pytestmark = pytest.mark.as_users
 

@@ -66,7 +66,7 @@ def arranged(started):
 
 
 def test_half_of_what_is_free_unless_somebody_says_otherwise(monkeypatch):
-    monkeypatch.setattr("everwide._engine._memory.available_memory", lambda: 1000)
+    monkeypatch.setattr("everwide._engine._inputs.available_memory", lambda: 1000)
     assert (budget(None), budget(7), budget(5000)) == (500, 7, 5000)
     require(500, None, "A", "B.")
     with pytest.raises(MemoryBudgetError, match=r"A needs 501 B, 500 B are available. B\."):

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide import _tower
-from everwide._tower import Tower
+from everwide._kernels import Tower, _infinite
 from everwide.activations import Erf, Relu
 
 pytestmark = pytest.mark.as_users
@@ -51,7 +50,7 @@ def test_between_other_rows():
 @pytest.mark.once
 def test_tiles_make_no_difference(monkeypatch):
     whole = RELU.floors(X)
-    monkeypatch.setattr(_tower, "_TILES", (2, 3))
+    monkeypatch.setattr(_infinite, "_TILES", (2, 3))
     found = RELU.floors(X)
     for name in ("nngp", "slope"):
         close(getattr(found, name), getattr(whole, name))

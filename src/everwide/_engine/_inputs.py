@@ -1,13 +1,19 @@
-"""From what people have to what the kernels take: checked, on the host, never changed."""
+"""From what people have to what is computed with: rows and kernel matrices are checked, memory is counted first."""
 
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from .._checks import InputError
 from ..kernel import Edges, Inputs
+
+_COPIES = 4  # a kernel matrix, its decomposition, and what LAPACK works in
+_ROUNDING = 1e3  # units of rounding by which entries may differ from their mirror images
 
 
 @dataclass(frozen=True)
@@ -129,3 +135,100 @@ def _all_finite(x: np.ndarray, mask: np.ndarray | None, data: Any, label: str) -
         f"{label} has {int(bad.sum())} values that are not finite; the first is {x[where]} in row {where[0]}, {place}. "
         "Drop or impute them (sklearn.impute.SimpleImputer), or mask the sites that do not exist."
     )
+
+
+class KernelError(InputError):
+    """A matrix that is no kernel: not square, not finite, not symmetric, or not positive semidefinite.
+
+    >>> import everwide.spectral as sp, numpy as np
+    >>> sp.Spectrum.of(np.diag([1.0, -0.5]))
+    Traceback (most recent call last):
+        ...
+    everwide._engine._inputs.KernelError: The kernel is not positive semidefinite: its smallest eigenvalue is -0.5, \
+the largest 1. Was it computed in float32, or is it a difference of kernels? Add a ridge of at least 0.5.
+    """
+
+
+def checked_kernel(kernel: Any, what: str = "The kernel") -> Float[np.ndarray, "n n"]:
+    """A symmetric float64 copy, or a `KernelError`."""
+    shape = np.shape(kernel)
+    if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
+        raise KernelError(f"{what} has shape {shape}, expected (n, n): training rows with themselves.")
+    way_out = "Use fewer rows, or everwide.training.train, which only reads the rows of its batches."
+    require(_COPIES * 8 * shape[0] ** 2, None, f"{what} of shape {shape}, decomposed in float64,", way_out)
+    matrix = np.array(kernel, np.float64)
+    if not np.isfinite(matrix).all():
+        row, column = np.argwhere(~np.isfinite(matrix))[0]
+        raise KernelError(f"{what} holds {matrix[row, column]} at ({row}, {column}). Compute it from finite data.")
+    size = float(np.abs(matrix).max())
+    off = np.abs(matrix - matrix.T)
+    if off.max() > _ROUNDING * precision(kernel) * size:
+        row, column = np.unravel_index(np.argmax(off), off.shape)
+        raise KernelError(
+            f"{what} is not symmetric: ({row}, {column}) holds {matrix[row, column]:.6g} and ({column}, {row}) "
+            f"{matrix[column, row]:.6g}. Pass the kernel of the training rows with themselves."
+        )
+    return (matrix + matrix.T) / 2
+
+
+def eigenvalue_noise(kernel: Any) -> float:
+    """What rounding, of the entries as they came and of a decomposition in float64, may have done to eigenvalues."""
+    matrix, eps = np.asarray(kernel, np.float64), precision(kernel)
+    n, size = len(matrix), max(float(np.abs(matrix).max()), np.finfo(np.float64).tiny)
+    largest = float(np.abs(matrix).sum(0).max())  # at least the largest eigenvalue
+    return 4 * n**0.5 * eps * size + n * float(np.finfo(np.float64).eps) * largest
+
+
+def precision(array: Any) -> float:
+    """The unit of rounding of the numbers as they came."""
+    dtype = np.asarray(array).dtype
+    return float(np.finfo(dtype).eps) if np.issubdtype(dtype, np.floating) else float(np.finfo(np.float64).eps)
+
+
+class MemoryBudgetError(MemoryError):
+    """A request that does not fit into memory.
+
+    >>> import everwide as ew, numpy as np
+    >>> try:
+    ...     ew.gram(ew.Dense(), np.ones((1000, 2)), memory=1000)
+    ... except ew.MemoryBudgetError as fault:
+    ...     print(str(fault)[:51])
+    2 kernel matrices of shape (1000, 1000) in float64
+    """
+
+
+def available_memory() -> int:
+    """Bytes that can be allocated now."""
+    limits = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else []
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():  # free pages do not count caches, which can be given back
+        fields = dict(line.split(":") for line in meminfo.read_text().splitlines())
+        limits = [int(fields["MemAvailable"].split()[0]) * 1024] if "MemAvailable" in fields else limits
+    cap, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if cap.exists() and used.exists() and cap.read_text().strip().isdigit():
+        limits.append(int(cap.read_text()) - int(used.read_text()))
+    return min(limits, default=1 << 62)
+
+
+def budget(memory: int | None) -> int:
+    """Bytes that may be used: those, or half of what is free on the host and, where it has its own, on the device."""
+    if memory is not None:
+        return memory
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return min(available_memory(), stats.get("bytes_limit", 1 << 62) - stats.get("bytes_in_use", 0)) // 2
+
+
+def require(needed: int, memory: int | None, what: str, way_out: str) -> None:
+    """Raise unless `needed` bytes stay within the budget."""
+    have = budget(memory)
+    if needed > have:
+        raise MemoryBudgetError(f"{what} needs {human(needed)}, {human(have)} are available. {way_out}")
+
+
+def human(size: int) -> str:
+    """Bytes as people read them."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size = size / 1000  # pyright: ignore[reportAssignmentType]
+    raise AssertionError

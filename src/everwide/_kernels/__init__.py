@@ -2,4 +2,4 @@
 
 from ._compiled import compiled as compiled
 from ._infinite import Infinite as Infinite
-from ._plan import explain as explain
+from ._infinite import Tower as Tower

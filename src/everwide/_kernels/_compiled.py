@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._compile import trusted_filter_jit
+from .._engine import lower_twice
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Covariance, Inputs, Kernel
 from ..layers import AbstractLayer, step
 from ..signal import Demand, Pairs
@@ -88,7 +89,7 @@ def cross(trunk: Trunk, first: Rows, second: Rows) -> np.ndarray:
     units = _units(n1, blocks, lanes, symmetric=symmetric)
     _in_threads(pairs, units, lambda: buffers(trunk, channels, dtype, lanes))
     both = sums.transpose(2, 0, 1, 3).reshape(2, n1, -1)[..., :n2] * trunk.factor
-    return np.tril(both) + np.tril(both, -1).transpose(0, 2, 1) if symmetric else both
+    return np.stack([lower_twice(one, one.T) for one in both]) if symmetric else both
 
 
 def tile_bytes(trunk: Trunk, channels: int, n1: int, n2: int, itemsize: int) -> int:

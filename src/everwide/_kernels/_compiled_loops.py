@@ -23,7 +23,7 @@ import numpy as np
 from numba import config, int64, njit, uint64
 from numba.extending import overload
 
-from ..angle import SNAP
+from ..gaussian import SNAP
 from ._compiled_plan import (
     BEGIN,
     DILATION,

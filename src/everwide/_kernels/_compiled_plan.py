@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._window import Slide
-from ..angle import arccos_coefficients
+from ..gaussian import arccos_coefficients
 from ._trunk import Pooling, Trunk
 
 # The columns of `Plan.geometry`, for each step and axis.

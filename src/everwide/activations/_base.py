@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._hyper import name
-from ..angle import safe_reciprocal as safe_reciprocal
-from ..angle import safe_sqrt as safe_sqrt
+from .._trees import name
 from ..gaussian import Dual as Dual
 from ..gaussian import GaussianPair as GaussianPair
 from ..gaussian import Moments as Moments
+from ..gaussian import safe_reciprocal as safe_reciprocal
+from ..gaussian import safe_sqrt as safe_sqrt
 from ..kernel import Covariance, Example, Kernel, col, row
 from ..layers import AbstractLayer
 from ..signal import ArchitectureError, Demand, Pairs, Signal

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._hyper import Hyper, like, name, positive
+from .._trees import Hyper, like, name, positive
 from ..signal import ArchitectureError
 from ._base import AbstractActivation, Dual, GaussianPair, Moments, safe_reciprocal
 from ._rectified import arc, blurred

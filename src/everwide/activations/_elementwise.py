@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..angle import safe_sqrt
+from ..gaussian import safe_sqrt
 from ..signal import ArchitectureError
 from ._base import AbstractActivation, Dual, Entries, GaussianPair, Method, Moments, numeric_dual
 from ._mehler import coefficients, kink_at_zero, no_tail, project

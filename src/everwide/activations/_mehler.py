@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..angle import safe_reciprocal, safe_sqrt
+from ..gaussian import safe_reciprocal, safe_sqrt
 from ._quadrature import REACH, Function, Order, Rule, in_blocks, legendre, line_rule, with_slope
 
 _NODES = 12

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._hyper import Hyper, like, name
-from ..angle import horner, interpolant, safe_reciprocal, safe_sqrt
+from .._trees import Hyper, like, name
+from ..gaussian import horner, interpolant, safe_reciprocal, safe_sqrt
 from ..signal import ArchitectureError
 from ._base import AbstractActivation, Dual, GaussianPair, Moments
 

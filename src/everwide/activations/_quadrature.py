@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..angle import clamp, safe_reciprocal, safe_sqrt
-from ..gaussian import GaussianPair
+from ..gaussian import GaussianPair, clamp, safe_reciprocal, safe_sqrt
 
 Function = Callable[[Array], Array]
 FAR = 50.0  # a point that is further from the mean than this, in standard deviations, does not exist

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .._hyper import Hyper, like
-from ..angle import arccos_coefficients, horner, safe_reciprocal, safe_sqrt
-from ..gaussian import GaussianPair, two_slope
+from .._trees import Hyper, like
+from ..gaussian import GaussianPair, arccos_coefficients, horner, safe_reciprocal, safe_sqrt, two_slope
 from ._base import AbstractActivation, Dual, Moments
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._axes import axes
+from .._words import axes
 
 
 class Curves(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from .._cache import Remembered
+from .._compile import Remembered
 from .._engine import Progress
 from ..kernel import AbstractKernelFunction, Block, Example, Inputs
 from ..layers import AbstractLayer

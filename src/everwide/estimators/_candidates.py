@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from .._gram import diagonal, nngp, ntk
+from .._kernels import Tower
 from .._presets import cnn, mlp
-from .._tower import Tower
 from ..activations import Erf, Relu
 from ..layers import AbstractLayer, Dense
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._axes import axes
 from .._checks import InputError, not_negative, probability, whole
 from .._gram import kernel_matrix
+from .._words import axes
 from ._pilot import Measured, measure, targets_of
 from ._shapes import Beliefs, beliefs_of
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._checks import InputError
-from .._kernel_matrix import checked_kernel
+from .._engine import checked_kernel
 from ..spectral import Factor, Spectrum, solve
 
 TASKS = ("auto", "regression", "classification")

@@ -1,11 +1,12 @@
 """Layers and the combinators that contain them. One class is both the finite network and its limit."""
 
-from ._affine import Affine as Affine
-from ._affine import RandomAffine as RandomAffine
 from ._attention import Position as Position
 from ._attention import SelfAttention as SelfAttention
 from ._base import AbstractLayer as AbstractLayer
+from ._base import Affine as Affine
+from ._base import Dense as Dense
 from ._base import Parts as Parts
+from ._base import RandomAffine as RandomAffine
 from ._base import step as step
 from ._combine import Identity as Identity
 from ._combine import Product as Product
@@ -17,7 +18,6 @@ from ._concat import Concat as Concat
 from ._conv import Conv as Conv
 from ._conv import ConvLocal as ConvLocal
 from ._conv import ConvTranspose as ConvTranspose
-from ._dense import Dense as Dense
 from ._graph import Aggregate as Aggregate
 from ._norm import LayerNorm as LayerNorm
 from ._norm import RmsNorm as RmsNorm

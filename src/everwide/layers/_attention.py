@@ -15,11 +15,10 @@ from jax import lax
 from jaxtyping import Array
 
 from .._checks import Choice
-from .._hyper import Hyper, like, positive, squared
+from .._trees import Hyper, like, positive, squared
 from ..kernel import Covariance, Example, Kernel, same_site
 from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
-from ._affine import Affine, RandomAffine, fans_of, known_channels, known_limit
-from ._base import AbstractLayer, needs_sites
+from ._base import AbstractLayer, Affine, RandomAffine, fans_of, known_channels, known_limit, needs_sites
 from ._scores import Scores, like_rank, nonlinear_scores, softmax_over
 
 

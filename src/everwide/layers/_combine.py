@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array
 
-from .._hyper import name
+from .._trees import name
 from ..kernel import Covariance, Example, Kernel, outer
 from ..signal import ArchitectureError, Demand, Signal
 from ._base import AbstractFixed, AbstractLayer, Params, Parts, demand_inside, step

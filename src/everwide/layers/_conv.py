@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .._hyper import Hyper, name
+from .._trees import Hyper, name
 from .._window import (
     Padding,
     Slide,
@@ -24,8 +24,7 @@ from .._window import (
 )
 from ..kernel import Example, Kernel, on_diagonal
 from ..signal import Demand, Pairs, Signal
-from ._affine import Affine, RandomAffine, fans_of, known_channels
-from ._base import AbstractLayer, needs_sites
+from ._base import AbstractLayer, Affine, RandomAffine, fans_of, known_channels, needs_sites
 
 
 def window_mean(rank: int, windows: Sequence[Slide]) -> Callable[[Array, Pairs], Array]:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._hyper import Hyper, like, name, positive
+from .._trees import Hyper, like, name, positive
 from ..kernel import Covariance, Example, Kernel, outer
 from ..signal import ArchitectureError, Demand, Signal
 from ._base import AbstractFixed, Params, needs_sites

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._hyper import name
+from .._trees import name
 from .._window import Padding, Slide, centre_of_window, checked_padding, per_axis, slides, window_sum
 from ..kernel import Example, Kernel
 from ..signal import Demand, Pairs, Signal

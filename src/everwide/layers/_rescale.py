@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array
 
-from .._hyper import Hyper, like, squared
+from .._trees import Hyper, like, squared
 from ..kernel import Covariance, Example, Kernel, on_diagonal, same_site
 from ..signal import ArchitectureError, Demand, Pairs, Signal
 from ._base import AbstractFixed, Params

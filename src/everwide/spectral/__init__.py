@@ -1,6 +1,6 @@
 """Functions of a kernel matrix: the one place where matrices are decomposed, factorized and solved with."""
 
-from .._kernel_matrix import KernelError as KernelError
+from .._engine import KernelError as KernelError
 from ._determinantal import determinantal_map as determinantal_map
 from ._determinantal import determinantal_sample as determinantal_sample
 from ._determinantal import leverage_scores as leverage_scores

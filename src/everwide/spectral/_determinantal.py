@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._checks import InputError, positive
-from .._kernel_matrix import checked_kernel
+from .._engine import checked_kernel
 from ._spectrum import Spectrum
 
 

@@ -11,7 +11,7 @@ import scipy.linalg
 from jaxtyping import Array, Float
 
 from .._checks import row_variances
-from .._kernel_matrix import KernelError, checked_kernel
+from .._engine import KernelError, checked_kernel
 
 _potrf, _potri, _pstrf = scipy.linalg.get_lapack_funcs(("potrf", "potri", "pstrf"), dtype=np.float64)
 _FIRST_JITTER, _LAST_JITTER = 1e-15, 1e-2  # in units of the mean of the diagonal

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Complex, Float, Inexact
 
 from .._checks import InputError, finite_array, not_negative, row_weights
-from .._kernel_matrix import checked_kernel
+from .._engine import checked_kernel
 from ._factor import Factor
 from ._filters import gradient_flow
 from ._spectrum import Spectrum

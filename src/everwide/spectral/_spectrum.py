@@ -12,7 +12,7 @@ import scipy.sparse.linalg
 from jaxtyping import Array, Bool, Float
 
 from .._checks import InputError, finite_array, row_weights
-from .._kernel_matrix import KernelError, checked_kernel, eigenvalue_noise, precision
+from .._engine import KernelError, checked_kernel, eigenvalue_noise, precision
 from ._filters import AbstractFilter
 
 _NEGATIVE = 10  # times what rounding does to eigenvalues, by which the smallest may be below 0

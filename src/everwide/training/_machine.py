@@ -15,11 +15,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .._checks import InputError, whole
+from .._checks import InputError, warn, whole
 from .._compile import trusted_filter_jit, trusted_jit
 from .._engine import as_rows
 from .._losses import Loss, as_loss
-from .._warn import warn
 from ..kernel import AbstractKernelFunction
 from ._kernels import Element, map_elements, unvalued
 from ._optimizers import as_optimizer

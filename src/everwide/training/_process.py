@@ -12,8 +12,7 @@ import scipy.optimize
 from jaxtyping import Array, Float
 
 from .._checks import InputError
-from .._engine import as_rows
-from .._kernel_matrix import checked_kernel
+from .._engine import as_rows, checked_kernel
 from .._kernels import Infinite
 from .._losses import real_targets
 from ..kernel import Inputs

@@ -12,10 +12,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from .._checks import InputError, whole
+from .._checks import InputError, warn, whole
 from .._compile import trusted_filter_jit
 from .._losses import AbstractLoss, Loss, as_loss
-from .._warn import warn
 from ._data import chunks, data_of, predicted
 from ._kernels import ALL, AbstractTrainKernel, Element, MatrixKernel, Start, as_kernel, zero_like
 from ._optimizers import AbstractOptimizer, as_optimizer, stepped

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._checks import InputError, share, whole
+from .._checks import InputError, share, warn, whole
 from .._losses import AbstractLoss, Loss, Mse, as_loss
-from .._warn import warn
 from ..spectral import KernelError, Spectrum
 from ._kernels import ALL, AbstractTrainKernel, MatrixKernel, as_kernel, flat
 from ._optimizers import SGD, AbstractOptimizer, AdamStar

@@ -6,9 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..._kernels import explain
 from ..._problem import Problem
-from ..._walk import walk
+from ..._walk import explain, walk
 from ..._words import count, number
 from .._section import Fact, Grid, Section, Text
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..._axes import axes
 from ..._checks import InputError
+from ..._words import axes
 from .._host import Activation, at_least_zero
 from .._response import Response
 from ._critical_init import VarianceMap, critical_init, settled_correlation

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._checks import InputError, finite_array, not_negative, row_weights
-from ..._kernel_matrix import checked_kernel
+from ..._engine import checked_kernel
 from ...spectral import Factor, KernelError, Spectrum
 from ...spectral import ridge as ridge_filter
 from ._hermite import checked_eigenvalues

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from ..._checks import InputError, finite_array, positive, probability
 from ..._checks import layer_widths as all_widths
-from ..._kernel_matrix import checked_kernel
+from ..._engine import checked_kernel
 from ...spectral import KernelError, Spectrum
 from ._fluctuations import ntk_relative_variance
 

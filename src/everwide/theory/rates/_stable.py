@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._checks import InputError, positive, probability, share
+from ..._engine import KernelError, checked_kernel, eigenvalue_noise
 from ..._gram import kernel_matrix
-from ..._kernel_matrix import KernelError, checked_kernel, eigenvalue_noise
 from ..._losses import Loss, as_loss, real_targets
 from ...spectral import Spectrum, lanczos
 from ...training import Mse, max_learning_rate
