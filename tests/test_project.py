@@ -199,6 +199,19 @@ def test_public_objects_are_documented_with_an_example(path):
     assert constant or ">>>" in (inspect.getdoc(value) or ""), f"{path} has no example in its docstring."
 
 
+# `Tanh()` and its like are made by functions and read as layers.
+FUNCTIONS = {p: f for p, f in OBJECTS.items() if inspect.isfunction(f) and f.__name__[0].islower()}
+
+
+@pytest.mark.parametrize("path", FUNCTIONS)
+def test_public_functions_say_what_they_take_and_return(path):
+    text, takes = inspect.getdoc(FUNCTIONS[path]) or "", inspect.signature(FUNCTIONS[path]).parameters
+    assert "Returns:" in text
+    assert "Args:" in text or not takes
+    missing = {name for name in takes if not re.search(rf"^ +\*?{re.escape(name)}\b.*:", text, re.MULTILINE)}
+    assert not missing, f"{path} does not say what {missing} is."
+
+
 def classes() -> list[type]:
     """All classes of the package."""
     skipped = ("__main__",)

@@ -11,9 +11,15 @@ _W, _B = 2**0.5, 0.1  # keeps the size of a signal from layer to layer
 def preset(name: str, input_shape: tuple[int, ...], outputs: int = 1) -> AbstractLayer:
     """A ReLU network by its name: `"mlp"`, `"cnn"` or `"resnet"`, for examples of this shape.
 
-    - `mlp`: three hidden layers. Images are flattened.
-    - `cnn`: three convolutions of 3 x 3, then flattened. `resnet`: two residual blocks of two convolutions each, then
-      pooled over all places, which needs all pairs of pixels: slow beyond 16 x 16. Both need images `(h, w, channels)`.
+    Args:
+        name: "mlp": three hidden layers; images are flattened. "cnn": three convolutions of 3 x 3, then flattened.
+            "resnet": two residual blocks of two convolutions each, then pooled over all places, which needs all pairs
+            of pixels: slow beyond 16 x 16. Both need images `(h, w, channels)`.
+        input_shape: of one example.
+        outputs: their number.
+
+    Returns:
+        The network.
 
     >>> import everwide as ew
     >>> from everwide.estimators import preset

@@ -211,7 +211,7 @@ class Kernel(eqx.Module):
 
     def with_channels(self, channels: int | None) -> "Kernel":
         """The next layer's fan-in; `None` takes the default width of the network."""
-        return replace(self, channels=channels or self.width)
+        return replace(self, channels=self.width if channels is None else channels)
 
     def restrict(self, demand: Demand) -> "Kernel":
         """Forget what nobody will read."""
@@ -236,6 +236,13 @@ class Kernel(eqx.Module):
 def same_site(cov: Array, rank: int) -> Array:
     """`(*sites, *sites, *examples) -> (*sites, *examples)`.
 
+    Args:
+        cov: over all pairs of sites.
+        rank: how many axes of sites there are.
+
+    Returns:
+        Its entries at equal sites.
+
     >>> import everwide as ew, jax.numpy as jnp
     >>> ew.kernel.same_site(jnp.arange(4.0).reshape(2, 2), 1).tolist()
     [0.0, 3.0]
@@ -251,6 +258,13 @@ def same_site(cov: Array, rank: int) -> Array:
 def on_diagonal(variances: Array, rank: int) -> Array:
     """`(*sites, *examples) -> (*sites, *sites, *examples)`, zero between different sites.
 
+    Args:
+        variances: one for each site.
+        rank: how many axes of sites there are.
+
+    Returns:
+        A covariance over all pairs of sites.
+
     >>> import everwide as ew, jax.numpy as jnp
     >>> ew.kernel.on_diagonal(jnp.array([1.0, 2.0]), 1).tolist()
     [[1.0, 0.0], [0.0, 2.0]]
@@ -265,6 +279,13 @@ def on_diagonal(variances: Array, rank: int) -> Array:
 def row(a: Array, rank: int) -> Array:
     """`(*sites, *examples) -> (*sites, 1.., *examples)`: the left site of a pair.
 
+    Args:
+        a: a quantity of each site.
+        rank: how many axes of sites there are.
+
+    Returns:
+        The same numbers, ready to be broadcast against those of `col`.
+
     >>> import everwide as ew, jax.numpy as jnp
     >>> ew.kernel.row(jnp.ones((5, 2)), 1).shape
     (5, 1, 2)
@@ -275,6 +296,13 @@ def row(a: Array, rank: int) -> Array:
 def col(a: Array, rank: int) -> Array:
     """`(*sites, *examples) -> (1.., *sites, *examples)`: the right site of a pair.
 
+    Args:
+        a: a quantity of each site.
+        rank: how many axes of sites there are.
+
+    Returns:
+        The same numbers, ready to be broadcast against those of `row`.
+
     >>> import everwide as ew, jax.numpy as jnp
     >>> ew.kernel.col(jnp.ones((5, 2)), 1).shape
     (1, 5, 2)
@@ -284,6 +312,16 @@ def col(a: Array, rank: int) -> Array:
 
 def outer(left: Array, right: Array, rank: int, pairs: Pairs, op: Callable[[Array, Array], Array]) -> Array:
     """`op` of a row quantity and a column quantity, over the tracked pairs of sites.
+
+    Args:
+        left: of the first example's sites.
+        right: of the second's.
+        rank: how many axes of sites there are.
+        pairs: which pairs are tracked.
+        op: of two arrays, with broadcasting.
+
+    Returns:
+        One number for each tracked pair.
 
     >>> import everwide as ew, jax.numpy as jnp
     >>> means = jnp.array([1.0, 2.0])

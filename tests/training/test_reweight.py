@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everwide.training._reweight import move_features, reweight_for_feature_update
+from everwide.training import reweight_for_feature_update
 
 pytestmark = pytest.mark.once  # quadrature in float64
 
@@ -16,6 +16,11 @@ INPUTS = np.array([[-1.5, 0.3], [-0.4, 1.0], [0.2, -0.7], [1.0, 0.1], [2.0, 0.5]
 def double():
     with jax.enable_x64(True):
         yield
+
+
+def move_features(omega, velocity, step):
+    """Every feature, along the leading axis of `omega`, one step along the velocity."""
+    return jax.tree.map(lambda at, along: at + step * along, omega, jax.vmap(velocity)(omega))
 
 
 def grid(dimension, nodes):

@@ -22,8 +22,8 @@ class Flow(NamedTuple):
     - `stopped`: the time at which the loss fell below `until`, or `None`. Later times repeat that state.
 
     >>> import everwide.training as tr, numpy as np
-    >>> found = tr.kernel_flow(np.eye(2), [1.0, 3.0], [0.0, 1.0], loss=tr.Mse())
-    >>> found.predict(np.array([[1.0, 0.0]]))[1].round(6)
+    >>> flow = tr.kernel_flow(np.eye(2), [1.0, 3.0], [0.0, 1.0], loss=tr.Mse())
+    >>> flow.predict(np.array([[1.0, 0.0]]))[1].round(6)
     array([[0.393469]])
     """
 
@@ -54,18 +54,27 @@ def kernel_flow(
 ) -> Flow:
     """Train by gradient flow `df/dt = -rate K grad L(f)` of the mean loss `L`, by an adaptive solver in float64.
 
-    - `kernel`, `y`, `loss`, `f0`, `outputs`: as in `train`.
-    - `times`: ascending, from 0. With `rate=1` they are times of the flow; otherwise steps of that rate.
-    - `momentum`: `f'' + (1 - momentum) / sqrt(rate) f' = -K grad L`, at `sqrt(rate) * times`: momentum for small rates.
-    - `until`: stop where the mean loss over the rows falls below this.
-    - `tolerance`: of the solver, relative. Needs the extra `train` (diffrax).
-    - `max_steps`: of the solver; a `RuntimeError` says that it took them before the last time.
+    On the squared loss `Regression` has the closed form. Needs the extra `train` (diffrax).
 
-    On the squared loss `Regression` has the closed form.
+    Args:
+        kernel: as in `train`.
+        y: targets.
+        times: ascending, from 0. With `rate=1` they are times of the flow; otherwise steps of that rate.
+        loss: as in `train`.
+        f0: outputs before training; 0 if not given.
+        rate: of a step, where `times` count steps.
+        momentum: `f'' + (1 - momentum) / sqrt(rate) f' = -K grad L`, at `sqrt(rate) * times`: momentum for small rates.
+        outputs: their number, unless `y` tells.
+        until: stop where the mean loss over the rows falls below this.
+        tolerance: of the solver, relative.
+        max_steps: of the solver; a `RuntimeError` says that it took them before the last time.
+
+    Returns:
+        `outputs`, `coefficients` and the mean `loss` at each of `times`; `stopped`: when the loss fell below `until`.
 
     >>> import everwide.training as tr, numpy as np
-    >>> found = tr.kernel_flow(np.eye(2), [0, 1], [0.0, 10.0, 100.0], loss=tr.SoftmaxCrossEntropy(), until=0.2)
-    >>> found.loss.round(4), round(found.stopped, 2)
+    >>> flow = tr.kernel_flow(np.eye(2), [0, 1], [0.0, 10.0, 100.0], loss=tr.SoftmaxCrossEntropy(), until=0.2)
+    >>> flow.loss.round(4), round(flow.stopped, 2)
     (array([0.6931, 0.2   , 0.2   ]), 5.02)
     """
     rows, law = as_kernel(kernel), as_loss(loss)

@@ -62,8 +62,8 @@ class GaussianProcess(eqx.Module):
     >>> x = np.random.default_rng(0).normal(size=(20, 3))
     >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
     >>> process = tr.GaussianProcess(ew.nngp(net, x), x[:, 0], noise=0.01)
-    >>> found = process.predict(ew.nngp(net, x[:4], x), ew.nngp(net, x[:4]))
-    >>> found.mean.shape, found.std.shape
+    >>> fit = process.predict(ew.nngp(net, x[:4], x), ew.nngp(net, x[:4]))
+    >>> fit.mean.shape, fit.std.shape
     ((4, 1), (4,))
     """
 
@@ -167,6 +167,16 @@ def log_marginal_likelihood(
     `jax.grad` applies in every number of the network (`w_std`, `b_std`, ...), in `noise`, and in the data. Float64 is
     advised: `jax.enable_x64(True)`. `fit_evidence` maximizes it.
 
+    Args:
+        net: a network.
+        x: examples.
+        y: targets, `(n,)` or `(n, k)`; outputs are independent.
+        noise: a variance, one for all rows or one for each.
+        which: "nngp", or "ntk".
+
+    Returns:
+        A number, the sum over the outputs.
+
     >>> import everwide as ew, everwide.training as tr, jax, jax.numpy as jnp
     >>> x = jnp.linspace(-1.0, 1.0, 5)[:, None]
     >>> evidence = lambda w: tr.log_marginal_likelihood(
@@ -200,11 +210,22 @@ def fit_evidence(
     Scales stay positive, those that are 0 stay 0. A local search (L-BFGS on logarithms, float64) of at most `steps`
     steps from the given values; memory and time are those of kernels of all rows at once, so use a few thousand rows.
 
+    Args:
+        net: a network; its numbers are where the search begins.
+        x: examples.
+        y: targets.
+        noise: the variance to begin with.
+        which: "nngp", or "ntk".
+        steps: at most.
+
+    Returns:
+        `net` and `noise`, fitted; the log marginal likelihood `before` and `after`; `message`: how the search ended.
+
     >>> import everwide as ew, everwide.training as tr, numpy as np
     >>> x = np.linspace(-2, 2, 15)[:, None]
     >>> net = ew.Serial(ew.Dense(w_std=1.0, b_std=1.0), ew.Erf(), ew.Dense(1))
-    >>> found = tr.fit_evidence(net, x, np.sin(2 * x), noise=0.5)
-    >>> found.after > found.before
+    >>> fit = tr.fit_evidence(net, x, np.sin(2 * x), noise=0.5)
+    >>> fit.after > fit.before
     True
     """
     rows, targets = as_rows(x), real_targets(y)[0].astype(np.float64)

@@ -23,9 +23,15 @@ def reweight_for_feature_update(
     - `div(rho m_hat velocity) / rho`, with `carry_weights`: a neuron keeps its output weight, as in real training;
     - `m_hat div(rho velocity) / rho` without: `m_hat` is a fixed function, read where the neuron arrives.
 
-    The arguments are JAX functions of one `omega`, an array or a tree of arrays: `m_hat` returns output weights,
-    `velocity` something like `omega`, `log_density` a number, up to a constant; the density must be positive. So is the
-    returned function of one `omega`: `jax.vmap` takes it to many. `move_features` moves samples of `omega` instead.
+    Args:
+        m_hat: a JAX function of one `omega`, an array or a tree of arrays: the output weights.
+        velocity: of `omega`, something like `omega`.
+        log_density: a number, up to a constant; the density must be positive.
+        step: how far features move.
+        carry_weights: as above.
+
+    Returns:
+        The new readout, a function of one `omega`: `jax.vmap` takes it to many.
 
     Features from a standard normal density that all move by `step` to the right: the same as tilting the readout.
 
@@ -50,17 +56,6 @@ def reweight_for_feature_update(
         return jax.tree.map(lambda m, change: m - step * change, kept, carried)
 
     return reweighted
-
-
-def move_features(omega: Any, velocity: Field, step: float) -> Any:
-    """Every feature, along the leading axis of `omega`, one step along the velocity.
-
-    >>> import jax.numpy as jnp
-    >>> from everwide.training._reweight import move_features
-    >>> move_features(jnp.array([[1.0, 2.0], [3.0, 4.0]]), lambda omega: -omega, step=0.5)
-    Array([[0.5, 1. ], [1.5, 2. ]], ...)
-    """
-    return jax.tree.map(lambda at, along: at + step * along, omega, jax.vmap(velocity)(omega))
 
 
 def divergence(velocity: Field, omega: Any) -> jax.Array:

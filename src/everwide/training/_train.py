@@ -130,25 +130,32 @@ def train(
 
     Every step is the step that the network itself would take in its limit, computed exactly.
 
-    - `kernel`: `(n, n)`, such as `everwide.ntk(net, x)`; `(n, n, k, k)` of an empirical kernel; or a `FeatureKernel`,
-      `FunctionKernel` (never a matrix) or `OperatorKernel`. Its dtype is the precision of the run.
-    - `y`, `loss`: targets and one of the losses of this module, or any JAX function `loss(outputs, target)` of a row;
-      the loss of a batch is the mean over its rows.
-    - `optimizer`: `SGD(...)` or `AdamStar(...)`.
-    - `batches`: rows of each step, `(steps, batch)` or an iterator of rows; `None` for all rows at every step.
-      `minibatches` makes them.
-    - `f0`: outputs before training at the training rows, `(n, k)`; 0 if not given. `outputs`: `k`, unless `y` tells.
-    - `record`: steps after which the loss over all rows is kept in `history`, or the distance between two such steps.
-    - `f0_power`: `(k,)`, squared norm of `f0` as a function; only `AdamStar(l2=...)` asks for it.
+    Args:
+        kernel: `(n, n)`, such as `everwide.ntk(net, x)`; `(n, n, k, k)` of an empirical kernel; or a `FeatureKernel`,
+            `FunctionKernel` (never a matrix) or `OperatorKernel`. Its dtype is the precision of the run.
+        y: targets.
+        loss: one of the losses of this module, or any JAX function `loss(outputs, target)` of a row; the loss of a
+            batch is the mean over its rows.
+        optimizer: `SGD(...)`, `AdamStar(...)`, or a linear transformation of optax.
+        batches: rows of each step, `(steps, batch)` or an iterator of rows; `None` for all rows at every step.
+            `minibatches` makes them.
+        f0: outputs before training at the training rows, `(n, k)`; 0 if not given.
+        steps: how many, where `batches` does not tell.
+        outputs: their number `k`, unless `y` tells.
+        record: steps after which the loss over all rows is kept in `history`, or the distance between two such steps.
+        f0_power: `(k,)`, squared norm of `f0` as a function; only `AdamStar(l2=...)` asks for it.
 
-    A run that diverges stops at its last finite step, with a `DivergenceWarning` that names it.
+    Returns:
+        `coefficients`, `(n, k)`; `outputs` at the training rows; `history`, with `steps` and `loss`; `predict(cross)`
+        for other rows, from their kernel with the training rows. A run that diverges stops at its last finite step,
+        with a `DivergenceWarning` that names it.
 
     >>> import everwide as ew, everwide.training as tr, numpy as np
     >>> x = np.random.default_rng(0).normal(size=(20, 3))
     >>> k = ew.ntk(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), x)
     >>> labels = (x[:, 0] > 0).astype(int)
-    >>> found = tr.train(k, labels, loss=tr.SoftmaxCrossEntropy(), optimizer=tr.AdamStar(0.1), steps=50, record=25)
-    >>> found.coefficients.shape, found.history.steps
+    >>> run = tr.train(k, labels, loss=tr.SoftmaxCrossEntropy(), optimizer=tr.AdamStar(0.1), steps=50, record=25)
+    >>> run.coefficients.shape, run.history.steps
     ((20, 2), (0, 25, 50))
     """
     rows = as_kernel(kernel)

@@ -86,12 +86,18 @@ def warn_of_rate(rate: float, limit: float) -> None:
 def to_finite(optimizer: Finite, width: int, *, readout: str = "sqrt") -> Finite:
     """The optimizer with which `width` features, trained weight by weight, learn the same function.
 
-    - `readout="sqrt"`: the model `f = g . M / sqrt(width)`, whose features `g / sqrt(width)` have this kernel. Gradient
-      descent is the same; ADAM* averages over the width where the norm adds, so `rate` and `eps` are divided by
-      `sqrt(width)`, and `weight_decay`, which is relative to the rate, is multiplied.
-    - `readout="mean"`: the model `f = mean(g * M)`, whose weights are larger by `sqrt(width)` and whose gradients are
-      smaller by it: `l2` is divided by `width`. For ADAM* so is `eps`, and the rate is the same; for gradient descent
-      `rate` is multiplied, and `weight_decay` divided by `width`.
+    Args:
+        optimizer: `SGD(...)` or `AdamStar(...)`, in function space.
+        width: of the features `g`.
+        readout: "sqrt": the model `f = g . M / sqrt(width)`, whose features `g / sqrt(width)` have this kernel.
+            Gradient descent is the same; ADAM* averages over the width where the norm adds, so `rate` and `eps` are
+            divided by `sqrt(width)`, and `weight_decay`, which is relative to the rate, is multiplied.
+            "mean": the model `f = mean(g * M)`, whose weights are larger by `sqrt(width)` and whose gradients are
+            smaller by it: `l2` is divided by `width`. For ADAM* so is `eps`, and the rate is the same; for gradient
+            descent `rate` is multiplied, and `weight_decay` divided by `width`.
+
+    Returns:
+        An optimizer of the same kind.
 
     >>> import everwide.training as tr
     >>> finite = tr.to_finite(tr.AdamStar(0.1, eps=1e-6), width=100)
@@ -103,6 +109,14 @@ def to_finite(optimizer: Finite, width: int, *, readout: str = "sqrt") -> Finite
 
 def from_finite(optimizer: Finite, width: int, *, readout: str = "sqrt") -> Finite:
     """The optimizer in function space of one of `width` features: the inverse of `to_finite`.
+
+    Args:
+        optimizer: `SGD(...)` or `AdamStar(...)`, of the weights `M`.
+        width: of the features.
+        readout: as in `to_finite`.
+
+    Returns:
+        An optimizer of the same kind.
 
     >>> import everwide.training as tr
     >>> round(tr.from_finite(tr.AdamStar(0.01, eps=1e-7), width=100).rate, 6)
