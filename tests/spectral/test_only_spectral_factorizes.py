@@ -20,7 +20,7 @@ ROOTS = ("linalg", "lapack", "scipy.sparse.linalg", "jax.scipy.linalg")
 # No kernels between rows, each in the file that it is needed in: why spectral does not do it.
 ALLOWED = {
     ("activations/_mehler.py", "inv"): "derivatives at zero from values at a few nodes; below spectral",
-    ("angle.py", "solve"): "a polynomial through its nodes; below spectral",
+    ("gaussian.py", "solve"): "a polynomial through its nodes; below spectral",
     ("layers/_attention.py", "cholesky"): "position embeddings of a finite network, traced; below spectral",
     ("linearization/_movement.py", "norm"): "of a change of kernels, which is indefinite, and traced",
     ("theory/eigenlearning/_eigensystem.py", "qr"): "a random rotation",

@@ -415,6 +415,6 @@ def test_bad_input_is_named(case):
 
 
 def test_lines_that_fit_no_memory_are_refused(monkeypatch):
-    monkeypatch.setattr("everwide._engine._memory.available_memory", lambda: 50_000)
+    monkeypatch.setattr("everwide._engine._inputs.available_memory", lambda: 50_000)
     with pytest.raises(ew.MemoryBudgetError, match="breakpoints"):
         rg.line_regions(*rg.sawtooth(12), [0.0], [1.0])

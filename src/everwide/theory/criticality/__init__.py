@@ -3,5 +3,5 @@
 from ._critical_init import critical_init as critical_init
 from ._critical_net import critical as critical
 from ._phase import phase_diagram as phase_diagram
+from ._phase import susceptibilities as susceptibilities
 from ._propagate import propagate as propagate
-from ._susceptibility import susceptibilities as susceptibilities

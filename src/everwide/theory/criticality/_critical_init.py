@@ -1,4 +1,4 @@
-"""The variances at which deep signals are kept."""
+"""The variances at which deep signals are kept, from what an activation does to small ones and to larger ones."""
 
 import enum
 import itertools
@@ -9,9 +9,23 @@ from typing import NamedTuple
 import numpy as np
 
 from ...signal import ArchitectureError
-from .._host import Activation, TooRoughError, host_function, root_between
-from .._response import Response, response
-from ._susceptibility import origin, own_scale, rescaled
+from .._host import Activation, HostFunction, Response, TooRoughError, host_function, response, root_between
+
+_DEGREE = 32
+_HALVINGS = {True: 12, False: 30}  # of the size at which it bends; far below, no kink can be seen from both sides
+_RESOLVED = 1e-13
+_MEETS = 1e-9  # relative: by which a series may miss the value at zero
+_NOISE = 4e-16  # coefficients below are rounding, and derivatives would make much of them
+_ZERO = 1e-8  # relative to the squared slopes, over the width: below, the term of K^1.5 is not there
+_OCTAVES = 100  # on each side of 1
+_BENT = 0.05  # change, from one half octave to the next, of the logarithmic slope
+_GAP = 6  # half octaves: what bends again so soon belongs together
+_KNOWN = 1e-9  # of a difference, relative to what is subtracted
+_HUGE = 1e120
+_SMALLEST, LARGEST, _LOOKS = 1e-4, 1e4, 161  # variances, in squares of the function's own scale
+_EQUAL = 1e-9
+_FLAT = 1e-7  # below, an expansion at one side of zero cannot tell a1 from rounding
+_FAR = 1024.0  # in its own scale, up to which a scale-invariant function must be one
 
 
 class Kind(enum.StrEnum):
@@ -55,12 +69,6 @@ class CriticalPoint:
             return f"CriticalPoint({self.name}, kind='{self.kind}', reason={self.reason!r})"
         listed = ", ".join(f"{key}={value:.9g}" for key, value in self.numbers._asdict().items())
         return f"CriticalPoint({self.name}, kind='{self.kind}', {listed})"
-
-
-_SMALLEST, _LARGEST, _LOOKS = 1e-4, 1e4, 161  # variances, in squares of the function's own scale
-_EQUAL = 1e-9
-_FLAT = 1e-7  # below, an expansion at one side of zero cannot tell a1 from rounding
-_FAR = 1024.0  # in its own scale, up to which a scale-invariant function must be one
 
 
 def critical_init(activation: Activation) -> CriticalPoint:
@@ -163,7 +171,7 @@ def _at_zero(moments: Response, scale: float) -> Numbers | str:
 def _half_stable(moments: Response, scale: float) -> Numbers | str:
     """The variance at which both susceptibilities agree, or why there is none."""
     unit = scale**2
-    looks = np.geomspace(_SMALLEST, moments.largest_variance(_LARGEST), _LOOKS)
+    looks = np.geomspace(_SMALLEST, moments.largest_variance(LARGEST), _LOOKS)
     at = moments.at(looks)
     known = at.slope * looks > 1e-13 * at.second  # others are rounding
     if not known.any():
@@ -207,68 +215,109 @@ def _tuned(moments: Response, variance: float, unit: float) -> Numbers:
     return Numbers(variance * unit, weight * unit, bias * unit, a1 / unit, b1 / unit, depth)
 
 
-_LEAST, _EACH_SIDE = 1e-10, 240  # variances that are looked at, on each side of 1
-_SAME = 1e-12
-_TERMS = 255
-_STEPS = 200
+class Origin(NamedTuple):
+    """`s(0)`, and how moments begin.
 
+    `E[s^2] = first K + middle K^1.5 + second K^2 ...`, where `s(0) = 0`, and
+    `E[s'^2] = first + middle K^0.5 + second_slope K ...`.
 
-class VarianceMap:
-    """`K' = C_b + C_w E[s^2]` for one activation, and where it leads a signal of variance 1."""
-
-    def __init__(self, moments: Response, point: CriticalPoint):
-        self.moments = moments
-        self._point = point
-        self._zero = origin(moments.function)
-        self.largest = moments.largest_variance(_LARGEST)
-        above = np.geomspace(1.0, self.largest, _EACH_SIDE)[1:] if self.largest > 1 else []
-        self._looks = np.concatenate([np.geomspace(_LEAST, 1.0, _EACH_SIDE), above])
-        self._second = moments.at(self._looks).second
-
-    def fixed_point(self, weight: float, bias: float) -> float:
-        """The variance that is reached from 1; infinite if variances grow beyond all that was looked at."""
-        if self._is_critical(weight, bias):  # two solutions have met there, so that no sign changes
-            return self._point.K_star
-        ahead, start = bias + weight * self._second - self._looks, _EACH_SIDE - 1
-        if abs(ahead[start]) <= _SAME:
-            return 1.0
-        if ahead[start] > 0:
-            turned = np.flatnonzero(ahead[start:] <= 0)
-            return self._between(weight, bias, start + int(turned[0]) - 1) if len(turned) else math.inf
-        turned = np.flatnonzero(ahead[:start] >= 0)
-        if len(turned):
-            return self._between(weight, bias, int(turned[-1]))
-        return bias + weight * (0.0 if self._zero.vanishes else self._zero.value**2)
-
-    def _between(self, weight: float, bias: float, place: int) -> float:
-        def ahead(k):
-            return bias + weight * self.moments.at_one(k).second - k
-
-        low, high = (float(k) for k in self._looks[place : place + 2])
-        return root_between(ahead, low, high)
-
-    def _is_critical(self, weight: float, bias: float) -> bool:
-        if self._point.numbers is None or self._point.kind is Kind.SCALE_INVARIANT:
-            return False
-        return np.allclose((weight, bias), (self._point.C_w, self._point.C_b), rtol=_SAME, atol=0)
-
-
-def settled_correlation(moments: Response, variance: float, weight: float, bias: float) -> tuple[float, float]:
-    """The correlation to which different inputs come in the chaotic phase, and the susceptibility there.
-
-    `c' = (C_b + C_w sum a_n^2 c^n) / K` over the Hermite coefficients of the activation: convex, so that Newton's steps
-    from zero rise to the only solution below 1.
+    `curvature` is `s''(0)` where the function is smooth; `smooth` says whether it is. `first` is infinite where the
+    function has no slopes at zero.
     """
-    rule = moments.rule(math.sqrt(variance))
-    squares = rule.hermite(_TERMS) ** 2
-    rest = max(0.0, float(rule.mass @ rule.values**2 - squares.sum()))  # the last one stands for all that follow
-    terms = weight * np.append(squares, rest)
-    terms[0] += bias
-    law = np.polynomial.Polynomial(terms / variance)
-    slope_of, c, slope = law.deriv(), 0.0, 0.0
-    for _ in range(_STEPS):
-        slope, ahead = float(slope_of(c)), float(law(c)) - c
-        if slope >= 1 or ahead <= 1e-15:
-            break
-        c = min(c + ahead / (1 - slope), 1.0)
-    return c, slope
+
+    value: float
+    first: float
+    middle: float
+    second: float
+    second_slope: float
+    curvature: float
+    smooth: bool
+
+    @property
+    def vanishes(self) -> bool:
+        """Whether `s(0) = 0`, up to rounding."""
+        return abs(self.value) <= (1e-12 * math.sqrt(self.first) if self.first < math.inf else 0.0)
+
+
+def origin(fn: HostFunction) -> Origin:
+    """The expansion at zero, by interpolation: no derivative of the function is asked for."""
+    value = float(fn(np.zeros(1))[0])
+    widest = own_scale(fn)
+    around = _derivatives(fn, value, widest, both=True)
+    if around is not None:
+        right, left = around, (around[0] * np.array([1.0, -1.0, 1.0, -1.0]), around[1])
+    else:
+        right = _derivatives(fn, value, widest, both=False)
+        left = _derivatives(HostFunction(fn.name, lambda x: fn(-x), ()), value, widest, both=False)
+    if right is None or left is None:
+        return Origin(value, math.inf, 0.0, 0.0, 0.0, 0.0, False)
+    _, p1, p2, p3 = np.stack([right[0], left[0]]).T
+    cubes, fourths, squares = p1 * p2, p2**2 / 4 + p1 * p3 / 3, p2**2 + p1 * p3
+    width = min(right[1], left[1])
+    cubic = float(cubes.sum()) if abs(cubes.sum()) * width > _ZERO * (p1**2).sum() else 0.0
+    return Origin(
+        value,
+        float((p1**2).sum() / 2),
+        math.sqrt(2 / math.pi) * cubic,
+        float(1.5 * fourths.sum()),
+        float(squares.sum() / 2),
+        float(p2[0]),
+        around is not None,
+    )
+
+
+def _derivatives(fn: HostFunction, value: float, widest: float, *, both: bool) -> tuple[np.ndarray, float] | None:
+    """Value and three derivatives at zero, or at its right side, and the distance up to which they were read off.
+
+    `None` where the function is not smooth.
+    """
+    # Coefficients by discrete orthogonality, with angles that are exact: a least-squares fit adds rounding of its own.
+    size, odd = _DEGREE + 1, 2 * np.arange(_DEGREE + 1) + 1
+    cosines = np.cos(np.pi / (2 * size) * (np.outer(np.arange(size), odd) % (4 * size)))
+    t, weights = cosines[1], cosines * (2 - (np.arange(size) == 0))[:, None] / size
+    place, share = (0.0, 1.0) if both else (-1.0, 0.5)
+    for halving in range(_HALVINGS[both]):
+        width = widest / 2**halving
+        values = fn(width * (t if both else (1 + t) / 2))
+        most = np.max(np.abs(values))
+        series = weights @ values
+        resolved = np.max(np.abs(series[-3:])) <= _RESOLVED * most
+        # all places may lie on a plateau that begins next to zero
+        if resolved and abs(np.polynomial.chebyshev.chebval(place, series) - value) <= _MEETS * most:
+            series = np.where(np.abs(series) > _NOISE * most, series, 0)
+            der = [np.polynomial.chebyshev.chebval(place, np.polynomial.chebyshev.chebder(series, m)) for m in range(4)]
+            return np.array(der) / (share * width) ** np.arange(4), width
+    return None
+
+
+def own_scale(fn: HostFunction) -> float:
+    """A power of 16 such that `s(scale x)` bends first where `x` is of order 1; 1 for powers, which bend nowhere.
+
+    On each side `|s(x) - s(0)|` is compared with powers of `x`. Of all places where it is none the group nearest to 1
+    counts, from its lower end on: a sine goes on bending forever, and far below 1 there may be nothing but rounding.
+    """
+    halves = np.arange(-2 * _OCTAVES, 2 * _OCTAVES + 1)
+    places = 2.0 ** (halves / 2)
+    at_zero = float(fn(np.zeros(1))[0])
+    bent = np.flatnonzero(_bends(fn, places, at_zero) | _bends(fn, -places, at_zero)) + 1
+    if not len(bent):
+        return 1.0
+    groups = np.split(bent, np.flatnonzero(np.diff(bent) > _GAP) + 1)
+    nearest = min(groups, key=lambda group: np.min(np.abs(halves[group])))
+    first = float(places[nearest[0]])
+    return 16.0 ** round(math.log(4 * first, 16))
+
+
+def rescaled(fn: HostFunction, scale: float) -> HostFunction:
+    """`s(scale x)`, a function of `x`."""
+    return HostFunction(fn.name, lambda x: fn(scale * x), tuple(kink / scale for kink in fn.kinks))
+
+
+def _bends(fn: HostFunction, places: np.ndarray, at_zero: float) -> np.ndarray:
+    values = fn(places)
+    with np.errstate(all="ignore"):
+        away = np.abs(values - at_zero)
+        known = (away > _KNOWN * np.abs(at_zero)) & (away > 1 / _HUGE) & (away < _HUGE)
+        slopes = np.diff(np.log2(np.where(known, away, 1.0))) * 2
+        bends = np.abs(np.diff(slopes)) > _BENT
+    return bends & known[:-2] & known[1:-1] & known[2:]

@@ -12,7 +12,7 @@ from ...activations import AbstractActivation
 from ...layers import AbstractLayer, LayerNorm, RandomAffine, Repeat, Serial
 from ...signal import ArchitectureError
 from ._critical_init import CriticalPoint, Kind, critical_init
-from ._susceptibility import continuous
+from ._phase import continuous
 
 _KEEP_VARIANCES = layers.Identity, layers.Flatten, layers.Index
 _POOL = layers.AvgPool, layers.SumPool, layers.GlobalAvgPool, layers.GlobalSumPool

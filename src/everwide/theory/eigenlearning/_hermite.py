@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._checks import InputError, positive, whole
-from .._response import Response, response
+from .._host import Response, response
 
 _DEGREE = 60  # up to which polynomials are told from other functions
 _NEGLIGIBLE = 1e-10

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..._checks import InputError, not_negative, positive, probability
+from ..._checks import InputError, at_least_zero, not_negative, positive, probability
 from ..._engine import checked_kernel, eigenvalue_noise
 from ...spectral import KernelError, Spectrum
-from .._host import at_least_zero
 
 
 def definite_extremes(kernel: Any) -> tuple[float, float, int]:
@@ -65,7 +64,7 @@ class ConvergenceRate(NamedTuple):
         Lee et al. 2019, Wide neural networks of any depth evolve as linear models under gradient descent, appendix;
         they bound `exp(z) - 1` further, by `z exp(z)`.
         """
-        at, change = at_least_zero("time", time), at_least_zero("kernel_change", kernel_change)
+        at, change = at_least_zero(time, "time"), at_least_zero(kernel_change, "kernel_change")
         start = not_negative(residual, "residual")
         if change.ndim and change.shape != at.shape:
             raise InputError(f"kernel_change has shape {change.shape}: expected one number, or one for each time.")
@@ -194,15 +193,15 @@ class LeeCertificate(NamedTuple):
 
     def residual_after(self, steps: Any) -> Float[np.ndarray, "*steps"]:
         """Bound on the root mean square of `f - y` after so many steps of gradient descent."""
-        return np.asarray(self.residual * self.contraction ** at_least_zero("steps", steps))
+        return np.asarray(self.residual * self.contraction ** at_least_zero(steps, "steps"))
 
     def residual_at(self, time: Any) -> Float[np.ndarray, "*times"]:
         """The same in gradient flow, whose time counts steps of this rate."""
-        return np.asarray(self.residual * np.exp((self.contraction - 1) * at_least_zero("time", time)))
+        return np.asarray(self.residual * np.exp((self.contraction - 1) * at_least_zero(time, "time")))
 
     def taylor_gap_after(self, steps: Any) -> Float[np.ndarray, "*steps"]:
         """`taylor_gap` up to so many steps: each adds its share, and the shares fall with the residual."""
-        return np.asarray(self.taylor_gap * (1 - self.contraction ** at_least_zero("steps", steps)))
+        return np.asarray(self.taylor_gap * (1 - self.contraction ** at_least_zero(steps, "steps")))
 
     def __str__(self) -> str:
         if self.holds:

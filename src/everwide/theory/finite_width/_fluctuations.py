@@ -16,8 +16,7 @@ from ..._checks import layer_widths as all_widths
 from ..._gram import ntk
 from ...activations import Relu
 from ...layers import Dense, Serial
-from .._host import HostFunction
-from .._response import Response, response
+from .._host import HostFunction, Response, response
 
 
 class GradientLaw(NamedTuple):

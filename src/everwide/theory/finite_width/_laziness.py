@@ -13,10 +13,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._checks import InputError, finite_array, not_negative, positive, probability, whole
+from ..._checks import InputError, at_least_zero, finite_array, not_negative, positive, probability, whole
 from ..._trees import Function, Outputs, Params, Products, Vector, as_vector, outputs, parameters, products, targets
 from ...spectral import lanczos
-from .._host import at_least_zero
 
 
 def linearization_bound(
@@ -43,7 +42,7 @@ def linearization_bound(
     >>> round(float(finite_width.linearization_bound(1.0, width=10**6, delta=0.05)), 3)
     0.332
     """
-    distance, units = at_least_zero("radius", radius), positive(width, "width")
+    distance, units = at_least_zero(radius, "radius"), positive(width, "width")
     if (curvature is None) == (delta is None):
         raise InputError("linearization_bound: expected curvature= (smooth activations) or delta= (ReLU), one of both.")
     if delta is None:
