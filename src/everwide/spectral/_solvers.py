@@ -80,10 +80,14 @@ class AbstractSolution(abc.ABC):
         """As it was asked for."""
         return self.problem.ridge
 
+    @abc.abstractmethod
+    def fitted(self) -> Float[np.ndarray, "n k"]:
+        """The coefficients, computed."""
+
     @cached_property
     def coefficients(self) -> Float[np.ndarray, "n k"]:
         """`a` in `f(x) = k(x, X) a`."""
-        return self.solve(self.problem.y)
+        return self.fitted()
 
     @abc.abstractmethod
     def left_out(self) -> Float[np.ndarray, "n k"]:
@@ -140,8 +144,7 @@ class Decomposed(AbstractSolution):
         """The same rows with another ridge, or stopped at a time."""
         return replace(self, problem=self.problem._replace(ridge=ridge), time=time)
 
-    @cached_property
-    def coefficients(self) -> Float[np.ndarray, "n k"]:
+    def fitted(self) -> Float[np.ndarray, "n k"]:
         values = np.maximum(self.spectrum.values, 0.0)
         response = self._inverse if math.isinf(self.time) else gradient_flow(self.time)(values, 1)
         return self.spectrum.rows(response[:, None] * self.seen)
@@ -200,6 +203,9 @@ class Factored(AbstractSolution):
     """From a Cholesky factor, which grows with new rows."""
 
     factor: Factor
+
+    def fitted(self) -> Float[np.ndarray, "n k"]:
+        return self.solve(self.problem.y)
 
     def extended(
         self, cross: Cross, among: Float[np.ndarray, "m m"], y: np.ndarray, weights: np.ndarray, copies: np.ndarray

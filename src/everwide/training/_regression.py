@@ -12,7 +12,6 @@ from jaxtyping import Float
 from .._checks import InputError, whole
 from .._losses import Mse, real_targets
 from ..spectral import AbstractFilter, Spectrum
-from ..spectral._filters import GradientDescent, Momentum
 from ._data import cross_kernel, data_of, first_outputs
 from ._kernels import FeatureKernel, flat
 from ._units import warn_of_rate
@@ -91,21 +90,21 @@ class Regression(eqx.Module):
     def _response(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n"]:
         """The filter, with a word about rates that are too large."""
         response = self.spectrum.response(filter, len(self.residual))
-        if not isinstance(filter, GradientDescent | Momentum):
+        rate, steps = (getattr(filter, name, None) for name in ("rate", "steps"))
+        if rate is None or steps is None:  # no gradient descent, but a flow or a ridge: they never diverge
             return response
-        kept = filter.momentum if isinstance(filter, Momentum) else 0.0
         largest = max(float(self.spectrum.values[-1]), np.finfo(np.float64).tiny)
-        limit = 2 * (1 + kept) * len(self.residual) / largest
-        if filter.rate <= limit * (1 + 1e-9):
+        limit = 2 * (1 + getattr(filter, "momentum", 0.0)) * len(self.residual) / largest
+        if rate <= limit * (1 + 1e-9):
             return response
         broken = ~np.isfinite(response * np.maximum(self.spectrum.values, 1)).all(-1)
         if broken.any():
-            step = int(np.atleast_1d(filter.steps)[np.argmax(np.atleast_1d(broken))])
+            step = int(np.atleast_1d(steps)[np.argmax(np.atleast_1d(broken))])
             raise InputError(
-                f"Training diverged: after {step} steps outputs are no longer finite. The rate {filter.rate:.6g} is "
+                f"Training diverged: after {step} steps outputs are no longer finite. The rate {rate:.6g} is "
                 f"above the largest stable one, {limit:.6g}."
             )
-        warn_of_rate(filter.rate, limit)
+        warn_of_rate(rate, limit)
         return response
 
 
@@ -162,8 +161,8 @@ def finite_bias_estimate(
     >>> from everwide.spectral import gradient_descent
     >>> draw = lambda key, width: jax.random.normal(key, (1, width))
     >>> steps = gradient_descent(0.5, 2)  # on one row they leave 1/4 K^2 of K: 2 / 64 of it, in the mean
-    >>> found = tr.finite_bias_estimate(draw, np.eye(1), [1.0], steps, width=16, key=jax.random.key(0), draws=400)
-    >>> bool(abs(found.bias + 0.25 * 2 / 16) < 4 * found.error)
+    >>> estimate = tr.finite_bias_estimate(draw, np.eye(1), [1.0], steps, width=16, key=jax.random.key(0), draws=400)
+    >>> bool(abs(estimate.bias + 0.25 * 2 / 16) < 4 * estimate.error)
     True
 
     Sernau, "Infinite width models that work" (2024), section 2.2, where it is exact: for fixed read-outs only.
