@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from everwide import InputError
-from everwide.spectral import KernelError, _spectrum
+from everwide.spectral import KernelError, _decompositions
 from everwide.testing._draws import Slope
 from everwide.theory import finite_width
 from everwide.theory.finite_width._certificates import definite_extremes
@@ -142,7 +142,7 @@ def test_the_concentration_bound_solves_bernsteins_inequality():
 
 
 def test_extremes_of_a_large_matrix_need_no_spectrum(monkeypatch):
-    monkeypatch.setattr(_spectrum, "_DENSE", 20)
+    monkeypatch.setattr(_decompositions, "_DENSE", 20)
     rng, n = RNG(5), 60
     features = rng.normal(size=(n, n)) / n**0.5
     kernel = features @ features.T + 0.01 * np.eye(n)

@@ -1,10 +1,11 @@
 """Functions of a kernel matrix: the one place where matrices are decomposed, factorized and solved with."""
 
 from .._engine import KernelError as KernelError
+from ._decompositions import Factor as Factor
+from ._decompositions import Spectrum as Spectrum
 from ._determinantal import determinantal_map as determinantal_map
 from ._determinantal import determinantal_sample as determinantal_sample
 from ._determinantal import leverage_scores as leverage_scores
-from ._factor import Factor as Factor
 from ._filters import AbstractFilter as AbstractFilter
 from ._filters import gradient_descent as gradient_descent
 from ._filters import gradient_flow as gradient_flow
@@ -13,4 +14,3 @@ from ._filters import ridge as ridge
 from ._lanczos import lanczos as lanczos
 from ._solvers import kernel_smoother as kernel_smoother
 from ._solvers import solve as solve
-from ._spectrum import Spectrum as Spectrum

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from .._checks import InputError, positive
 from .._engine import checked_kernel
-from ._spectrum import Spectrum
+from ._decompositions import Spectrum
 
 
 def leverage_scores(kernel: Any, ridge: float = 1.0) -> Float[np.ndarray, " n"]:

@@ -17,9 +17,8 @@ from jaxtyping import Complex, Float, Inexact
 
 from .._checks import InputError, finite_array, not_negative, row_weights
 from .._engine import checked_kernel
-from ._factor import Factor
+from ._decompositions import Factor, Spectrum
 from ._filters import gradient_flow
-from ._spectrum import Spectrum
 
 _EPS, _TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 Cross = Float[np.ndarray, "m n"]  # of other rows with those learned from
