@@ -6,7 +6,6 @@ from .._losses import Huber as Huber
 from .._losses import Mse as Mse
 from .._losses import Poisson as Poisson
 from .._losses import SoftmaxCrossEntropy as SoftmaxCrossEntropy
-from ._data import minibatches as minibatches
 from ._flow import kernel_flow as kernel_flow
 from ._kernels import FeatureKernel as FeatureKernel
 from ._kernels import FunctionKernel as FunctionKernel
@@ -22,8 +21,9 @@ from ._process import log_marginal_likelihood as log_marginal_likelihood
 from ._regression import Regression as Regression
 from ._regression import finite_bias_estimate as finite_bias_estimate
 from ._reweight import reweight_for_feature_update as reweight_for_feature_update
+from ._setup import DivergenceWarning as DivergenceWarning
+from ._setup import from_finite as from_finite
+from ._setup import max_learning_rate as max_learning_rate
+from ._setup import minibatches as minibatches
+from ._setup import to_finite as to_finite
 from ._train import train as train
-from ._units import DivergenceWarning as DivergenceWarning
-from ._units import from_finite as from_finite
-from ._units import max_learning_rate as max_learning_rate
-from ._units import to_finite as to_finite

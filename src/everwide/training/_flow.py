@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from .._checks import finite_array, positive, share
 from .._losses import AbstractLoss, Loss, as_loss
 from ..spectral import gradient_flow
-from ._data import data_of, predicted
 from ._kernels import ALL, AbstractTrainKernel, as_kernel
+from ._setup import data_of, predicted
 
 
 class Flow(NamedTuple):

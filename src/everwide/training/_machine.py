@@ -22,8 +22,8 @@ from .._losses import Loss, as_loss
 from ..kernel import AbstractKernelFunction
 from ._kernels import Element, map_elements, unvalued
 from ._optimizers import as_optimizer
+from ._setup import DivergenceWarning
 from ._stream import Move, Rules, Weights, pivots, plain_kernel, projected, relative_error, rounding
-from ._units import DivergenceWarning
 
 _FIRST_CAPACITY = 128  # also the fewest rows that a step touches: fewer shapes to compile
 _PREDICTED_TOGETHER = 256

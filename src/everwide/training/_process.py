@@ -19,7 +19,7 @@ from ..kernel import Inputs
 from ..layers import AbstractLayer
 from ..spectral import AbstractFilter, Factor, Spectrum
 from ..spectral import ridge as checked_ridge
-from ._data import cross_kernel, same_rows
+from ._setup import cross_kernel, same_rows
 
 
 class Gaussian(eqx.Module):

@@ -12,9 +12,8 @@ from jaxtyping import Float
 from .._checks import InputError, whole
 from .._losses import Mse, real_targets
 from ..spectral import AbstractFilter, Spectrum
-from ._data import cross_kernel, data_of, first_outputs
 from ._kernels import FeatureKernel, flat
-from ._units import warn_of_rate
+from ._setup import cross_kernel, data_of, first_outputs, warn_of_rate
 
 
 class Regression(eqx.Module):

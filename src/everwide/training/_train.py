@@ -15,10 +15,9 @@ from jaxtyping import Array, Float, Int
 from .._checks import InputError, warn, whole
 from .._compile import trusted_filter_jit
 from .._losses import AbstractLoss, Loss, as_loss
-from ._data import chunks, data_of, predicted
 from ._kernels import ALL, AbstractTrainKernel, Element, MatrixKernel, Start, as_kernel, zero_like
 from ._optimizers import AbstractOptimizer, as_optimizer, stepped
-from ._units import DivergenceWarning, warn_if_unstable
+from ._setup import DivergenceWarning, chunks, data_of, predicted, warn_if_unstable
 
 
 class History(NamedTuple):
