@@ -6,7 +6,7 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
-from everwide.estimators._calibration import Spread, Temperature, weighted_quantile
+from everwide.estimators._uncertainty import Spread, Temperature, weighted_quantile
 
 pytestmark = pytest.mark.once
 

@@ -16,8 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from .._checks import InputError
 from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
-from ._candidates import batches
-from ._learn import Choice, Goal, Learned, Task, learn, show, solved
+from ._learn import Choice, Goal, Learned, Task, batches, learn, show, solved
 from ._scaling import InputScaling, TwoViews
 
 _MOST_ROWS = 20_000

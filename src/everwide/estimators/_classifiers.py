@@ -12,9 +12,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from .._checks import InputError
 from ._base import AbstractWide, ridge_and_time, ridge_or_auto
-from ._calibration import Spread, Temperature
-from ._gp import checked_which, noise_of, uncertainty_of
 from ._learn import Goal, Learned, Task, squared_error
+from ._uncertainty import Spread, Temperature, checked_which, noise_of, uncertainty_of
 
 _SCORED_BY = "leave-one-out squared error of indicators"
 

@@ -11,10 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._checks import InputError, probability
 from ._base import AbstractWide, ridge_and_time, ridge_or_auto
-from ._calibration import Spread, weighted_quantile
-from ._gp import checked_which, log_density, noise_of, uncertainty_of
 from ._learn import Goal, Learned, Task, squared_error
 from ._scaling import TargetScaling
+from ._uncertainty import Spread, checked_which, log_density, noise_of, uncertainty_of, weighted_quantile
 
 
 class AbstractWideRegression(RegressorMixin, AbstractWide):
