@@ -8,6 +8,7 @@ import pytest
 
 import everwide as ew
 from everwide import compare
+from everwide.comparison._compare import _problem
 from everwide.linearization import linearize
 from everwide.testing._draws import Slope, exact_for
 
@@ -263,3 +264,8 @@ def test_what_cannot_be_compared(change, message):
 def test_networks_that_learn_features_have_no_kernel(law):
     with pytest.raises(ew.InputError, match="no kernel to compare with"):
         compare(NET, X, Y, [8], parametrization=law)
+
+
+def test_what_is_no_network_is_refused():
+    with pytest.raises(ew.InputError, match=r"Expected a network.*got list"):  # `compare` has its types checked here
+        _problem([ew.Dense(1)], X, Y, None, 1, ew.Parametrization.NTK)

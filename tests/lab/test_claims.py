@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from everwide.comparison._result import Comparison, Curves
+from everwide.comparison._compare import Comparison, Curves
 from everwide_lab._claims import Claim, Verdict, interval
 from everwide_lab.lee2019 import _claims as lee
 from everwide_lab.sernau2024 import Arm, Rates, Sernau2024, Setting

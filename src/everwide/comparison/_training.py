@@ -19,7 +19,6 @@ from ..layers import AbstractLayer
 from ..linearization import movement
 from ..signal import Parametrization
 from ..spectral import Spectrum, gradient_descent
-from ._result import Curves
 
 Params = Any
 
@@ -82,6 +81,26 @@ class Trainer(eqx.Module):
 def train(trainer: Trainer, keys: Array, rate: Float[Array, ""], lengths: Int[Array, " steps"]) -> Trained:
     """One network for every key."""
     return jax.vmap(lambda key: trainer.run(key, rate, lengths))(keys)
+
+
+class Curves(NamedTuple):
+    """Everything that was measured, each as `(widths, seeds, steps)`.
+
+    - `loss_...`: the mean over the training examples of `1/2 |f - y|^2`: of the trained networks, of the infinitely
+      wide network that starts from the same outputs, and of each network's own linearization.
+    - `gap_...`: root mean square, over test examples and outputs, of the trained network minus the other.
+    - `kernel_change`: `|T_t - T_0|_F / |T_0|_F` of the empirical tangent kernel of the training examples.
+    - `movement`: `|theta_t - theta_0|`; `relative_movement`: over `|theta_0|`.
+    """
+
+    loss_finite: np.ndarray
+    loss_infinite: np.ndarray
+    loss_linearized: np.ndarray
+    gap_infinite: np.ndarray
+    gap_linearized: np.ndarray
+    kernel_change: np.ndarray
+    movement: np.ndarray
+    relative_movement: np.ndarray
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """A JAX function becomes the factors of its Jacobian: traced, walked, and tapped where parameters meet data."""
 
-from ._plan import Plan as Plan
 from ._tangents import JaxTangents as JaxTangents
+from ._tangents import Plan as Plan
 from ._tangents import traced as traced
