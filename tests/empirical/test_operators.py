@@ -208,6 +208,6 @@ class TestBadInput:
 def test_a_little_more_free_memory_compiles_nothing(monkeypatch):
     made = []
     for free in (9_000_000, 9_500_000):
-        monkeypatch.setattr("everwide._engine._memory.available_memory", lambda free=free: free)
+        monkeypatch.setattr("everwide._engine._inputs.available_memory", lambda free=free: free)
         made.append(jacobian_operator(lambda p, x: p @ x, jnp.ones(3), np.ones((2, 3))).memory)
     assert made == [1 << 22, 1 << 22]

@@ -134,6 +134,10 @@ def test_the_parametrization_is_that_of_the_networks(found):
 
 
 FAULTS = {
+    "negative width": (
+        lambda: sample_kernel(NET, X, key=KEY, width=-2),
+        "width=-2: expected a whole number, 1 or more",
+    ),
     "one draw": (lambda: sample_kernel(NET, X, key=KEY, width=8, max_draws=1), "max_draws=1.*at least 2.*Finite"),
     "one draw of the function": (lambda: Sampled(NET, (3,), KEY, draws=1, width=8), "draws=1: expected at least 2"),
     "no width": (lambda: sample_kernel(NET, X, key=KEY, max_draws=4), "Pass width="),

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+from everwide import InputError
 from everwide.optim import adam_star
 from everwide.training import SGD, AdamStar, FeatureKernel, Mse, from_finite, to_finite, train
 
@@ -155,8 +156,27 @@ def test_it_trains_features_as_function_space_does(double, kernel_side, readout)
     ],
 )
 def test_wrong_axes_name_their_parameter(axes, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(InputError, match=message):
         adam_star(0.1, width_axes=axes).init(tree(0, np.float32))
+
+
+@pytest.mark.parametrize("rate", [-1.0, np.nan, np.inf, -np.inf, np.float32(-1), jnp.asarray(-0.1)])
+def test_rates_are_checked(rate):
+    with pytest.raises(InputError, match=r"adam_star: rate=.*expected a finite number, at least 0"):
+        adam_star(rate)
+
+
+@pytest.mark.parametrize("rate", [0, 0.1, np.float32(0.1), jnp.asarray(0.1), optax.constant_schedule(0.1)])
+def test_rates_that_may_be_used(rate):
+    adam_star(rate).init(jnp.ones(3))
+
+
+def test_rates_that_are_not_known_yet():
+    def step(rate):
+        optimizer, params = adam_star(rate), jnp.ones(3)
+        return optimizer.update(params, optimizer.init(params))[0]
+
+    np.testing.assert_allclose(jax.jit(step)(0.1), step(0.1))
 
 
 def test_shares_are_checked():

@@ -170,14 +170,14 @@ class Shift(ew.layers.AbstractLayer):
 def test_unknown_parameters_are_refused():
     net = ew.Serial(ew.Dense(4), Shift(), ew.Dense(1))
     params = net.init(jr.key(0), (3,))
-    with pytest.raises(TypeError, match=r"learning rates of Serial\[1\] Shift are not known"):
+    with pytest.raises(ew.InputError, match=r"learning rates of Serial\[1\] Shift are not known"):
         learning_rates(net, params)
 
 
 def test_parameters_of_another_network_are_refused():
     net, _ = NETS["mlp"]
     other = ew.Serial(ew.Dense(4), ew.Relu())
-    with pytest.raises(TypeError, match=r"Serial has 5 parts.*tuple of 2.*net\.init"):
+    with pytest.raises(ew.InputError, match=r"Serial has 5 parts.*tuple of 2.*net\.init"):
         scale_by_parametrization(net).init(other.init(jr.key(0), (3,)))
 
 

@@ -163,8 +163,8 @@ def jacobian_operator(f: Any, params: Any, x: Any, *, memory: int | None = None)
     n, out = count(x), output_of(model, x)
     refuse_batch_dependence(model, x)
     each, have = activation_bytes(model, x), budget(memory)
-    have = have if memory is not None else 1 << have.bit_length() - 1  # code is compiled for it: few different numbers
     require(2 * each, have, "The Jacobian of one example", "Give more memory, or use jax.checkpoint in the model.")
+    have = have if memory is not None else 1 << have.bit_length() - 1  # code is compiled for it: few different numbers
     return JacobianOperator(model.f, model.params, x, math.prod(out.shape), n, out.dtype, each, have)
 
 

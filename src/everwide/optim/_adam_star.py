@@ -1,14 +1,16 @@
 """ADAM* for networks of finite width, as an optax optimizer."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from .._adam_star import scale_by_adam_star
-from .._checks import InputError
+from .._checks import InputError, not_negative
 
 Axes = int | tuple[int, ...] | None
 
@@ -45,10 +47,19 @@ def adam_star(
 
     Sernau, "Infinite width models that work" (2024).
     """
+    _check_rate(rate)
     for name, share in (("b1", b1), ("b2", b2)):
         if isinstance(share, int | float) and not 0 <= share < 1:
             raise InputError(f"adam_star({name}={share!r}): expected a number from 0 to below 1.")
     return optax.chain(_scale_by_adam_star(b1, b2, eps, width_axes), optax.scale_by_learning_rate(rate))
+
+
+def _check_rate(rate: Any) -> None:
+    if callable(rate):  # a schedule
+        return
+    with contextlib.suppress(jax.errors.TracerArrayConversionError):  # what is traced is not known yet
+        np.asarray(rate)
+        not_negative(rate, "adam_star: rate")
 
 
 def _scale_by_adam_star(b1: Any, b2: Any, eps: Any, width_axes: Any) -> optax.GradientTransformation:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .._checks import Choice
+from .._checks import Choice, InputError
 from .._walk import Visit, visit
 from ..layers import AbstractLayer, Affine, RandomAffine
 
@@ -115,7 +115,7 @@ def _rates(at: Visit, params: Any, rule: Rule) -> Any:
     if weights and all(isinstance(getattr(params, field, None), Affine) for field in weights):
         rates = [_affine_rates(affine, getattr(params, field), rule) for field, affine in weights.items()]
         return eqx.tree_at(lambda p: [getattr(p, field) for field in weights], params, rates)
-    raise TypeError(
+    raise InputError(
         f"The learning rates of {at.place} are not known: its parameters are {type(params).__name__}, and not those of "
         "its weights(). Give its part of the tree factors of your own, and use learning_rates for the other layers."
     )
@@ -124,7 +124,7 @@ def _rates(at: Visit, params: Any, rule: Rule) -> Any:
 def _matching(at: Visit, params: Any, parts: int) -> None:
     given = f"tuple of {len(params)}" if isinstance(params, tuple) else type(params).__name__
     if given != f"tuple of {parts}":
-        raise TypeError(
+        raise InputError(
             f"{at.place} has {parts} parts, but its parameters are a {given}. "
             "Pass what net.init returned for this network, or a tree like it."
         )
