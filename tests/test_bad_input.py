@@ -1,12 +1,15 @@
 """What goes wrong gets an error that names the object, what was expected, what came, and the way out."""
 
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pandas as pd
 import pytest
 
 import everwide as ew
-from everwide import ArchitectureError, Dense, InputError, Relu, Serial
+from everwide import ArchitectureError, Dense, InputError, Relu, Serial, _checks
 
 pytestmark = pytest.mark.once
 
@@ -51,6 +54,55 @@ DATA = {
     "a tile of zero": (lambda: ew.gram(NET, X, tile=0), "tile=0"),
     "out of another shape": (lambda: ew.ntk(NET, X, out=np.empty((3, 3))), r"expected float64 \(4, 4\)"),
 }
+
+KEY = jax.random.key(0)
+SIZES = {
+    "a width below 0": (lambda: ew.ntk(NET, X, parametrization="standard", width=-1), "width=-1: expected a whole"),
+    "a width of 0": (lambda: ew.ntk(NET, X, parametrization="standard", width=0), "width=0: expected a whole"),
+    "a kernel function of width 0": (lambda: ew.Infinite(NET, (3,), width=0), "width=0: expected a whole"),
+    "a sample of width below 0": (lambda: NET.init(KEY, (3,), width=-1), "width=-1: expected a whole"),
+    "samples of width below 0": (lambda: ew.empirical.sample_kernel(NET, X, key=KEY, width=-2), "width=-2: expected"),
+    "a layer of width below 0": (lambda: ew.gram(Serial(Dense(-3), Relu(), Dense(1)), X), r"shape \(-3,\).*size=-3"),
+    "a layer of width 0": (lambda: ew.explain(Serial(Dense(0)), (3,)), r"shape \(0,\).*size=0: expected a whole"),
+    "a window of width 0": (lambda: ew.explain(ew.Conv((3,), width=0), (8, 3)), r"shape \(8, 0\).*size=0"),
+    "channels below 0": (lambda: ew.explain(NET, (-3,)), r"shape \(-3,\) of an input.*size=-3: expected a whole"),
+    "no channels": (lambda: ew.explain(NET, ()), "no channels"),
+    "no heads": (lambda: ew.SelfAttention(heads=0).init(KEY, (4, 3), width=8), "heads=0: expected a whole"),
+    "a tile of no examples": (lambda: ew.explain(NET, (3,), examples=0), "examples=0: expected a whole"),
+}
+
+# The types are checked first where jaxtyping is on, as it is here: what people see without it.
+WITHOUT_JAXTYPING = """
+import everwide as ew, jax, numpy as np
+net, x, key = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), np.ones((4, 3)), jax.random.key(0)
+for call in (
+    lambda: ew.ntk(net, x, parametrization="standard", width=2.5),
+    lambda: ew.ntk(net, x, parametrization="standard", width="8"),
+    lambda: net.init(key, (3,), width=2.5),
+    lambda: net.init(key, None, width=8),
+    lambda: ew.empirical.sample_kernel(net, x, key=key, width=2.5),
+    lambda: ew.explain(ew.Serial(ew.Dense(2.5)), (3,)),
+    lambda: ew.explain(net, (2.5,)),
+    lambda: ew.explain(net, 3),
+    lambda: ew.gram([ew.Dense()], x),
+    lambda: ew.diagonal(None, x),
+):
+    try:
+        call()
+    except ew.InputError as fault:
+        print(fault)
+"""
+
+NUMBERS = {
+    "positive": [-1, 0, np.inf],
+    "not_negative": [-1, np.inf],
+    "probability": [-1, 0, 1],
+    "share": [-1, 1],
+    "whole": [-1, 0, 2.5, True],
+}
+NO_NUMBERS = ["3", b"3", None, [], [1.0], np.array([]), np.ones(2), np.nan, 1j, {}, [[1], [1, 2]]]
+NO_ARRAYS = ["3", ["a"], None, [], np.zeros((0, 3)), [[1.0], [1.0, 2.0]], 1j, [1j], {}, [np.nan], [np.inf], object()]
+NO_WIDTHS = ["8", None, 3, 2.5, np.array(3), [2.5], [0], [None], ["8"], {"a": 1}]
 
 NETWORKS = {
     "negative w_std": (Serial(Dense(w_std=-1.0)), (3,), r"Dense\(w_std=-1.0\).*at least 0"),
@@ -99,6 +151,50 @@ def test_data(case):
         run()
 
 
+@pytest.mark.parametrize("case", SIZES)
+def test_sizes(case):
+    run, message = SIZES[case]
+    with pytest.raises(InputError, match=message):
+        run()
+
+
+def test_types_where_nobody_checks_them():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_JAXTYPING], capture_output=True, text=True, check=False)
+    told = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert len(told) == 10
+    assert all("xpected" in line for line in told), told
+
+
+@pytest.mark.parametrize("check", NUMBERS)
+def test_numbers(check):
+    for value in (*NUMBERS[check], *NO_NUMBERS):
+        with pytest.raises(InputError, match=r"rate=.*expected a"):
+            getattr(_checks, check)(value, "rate")
+    good = 1 if check in ("positive", "not_negative", "whole") else 0.5
+    for value in (good, np.asarray(good)[()]):
+        assert getattr(_checks, check)(value, "rate") == good
+
+
+@pytest.mark.parametrize("check", ["finite_array", "at_least_zero", "row_weights", "row_variances"])
+def test_arrays(check):
+    rest = (1,) if check.startswith("row") else ()
+    for value in NO_ARRAYS:
+        if value is not None or check != "row_weights":
+            with pytest.raises(InputError, match=r"^y"):
+                getattr(_checks, check)(value, *rest, "y")
+    np.testing.assert_array_equal(getattr(_checks, check)([1], *rest, "y"), [1.0])
+
+
+def test_widths():
+    for value in NO_WIDTHS:
+        with pytest.raises(InputError, match=r"hidden_widths.*expected"):
+            _checks.hidden_widths(value)
+        with pytest.raises(InputError, match=r"layer_widths.*expected"):
+            _checks.layer_widths(value)
+    assert _checks.hidden_widths([]) == ()
+
+
 @pytest.mark.parametrize("case", NETWORKS)
 def test_networks(case):
     net, shape, message = NETWORKS[case]
@@ -124,7 +220,7 @@ def test_open_widths_are_asked_for_where_they_matter():
 
 
 def test_not_a_network():
-    with pytest.raises(TypeError, match=r"Expected a network|Type-check"):
+    with pytest.raises((InputError, TypeError), match=r"Expected a network|Type-check"):  # jaxtyping looks first
         ew.gram([Dense()], X)  # pyright: ignore[reportArgumentType]
 
 

@@ -5,6 +5,7 @@ import math
 import operator
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,16 @@ def layer_widths(widths: Any) -> tuple[int, ...]:
 
 def hidden_widths(widths: Any) -> tuple[int, ...]:
     """Widths of hidden layers, of which there may be none."""
-    if isinstance(widths, int | float | np.number):
+    if isinstance(widths, str) or not np.iterable(widths):
         raise InputError(f"hidden_widths={widths!r}: expected one for each hidden layer, as in [{widths}] * depth.")
     return tuple(whole(n, f"hidden_widths[{i}]") for i, n in enumerate(widths))
+
+
+def example_shape(shape: Any) -> tuple[int, ...]:
+    """The shape of one example; its sizes are looked at where they become a `Signal`."""
+    if not np.iterable(shape):
+        raise InputError(f"input_shape={shape!r}: expected the shape of one example, (*sites, channels), such as (3,).")
+    return tuple(shape)
 
 
 def whole(value: Any, label: str, least: int = 1) -> int:
@@ -65,35 +73,40 @@ def whole(value: Any, label: str, least: int = 1) -> int:
 
 def positive(value: Any, label: str) -> float:
     """A finite number above 0."""
-    if not 0 < value < math.inf:
-        raise InputError(f"{label}={value!r}: expected a finite number above 0.")
-    return float(value)
+    return _number(value, label, lambda x: 0 < x < math.inf, "a finite number above 0")
 
 
 def not_negative(value: Any, label: str) -> float:
     """A finite number, at least 0."""
-    if not 0 <= value < math.inf:
-        raise InputError(f"{label}={value!r}: expected a finite number, at least 0.")
-    return float(value)
+    return _number(value, label, lambda x: 0 <= x < math.inf, "a finite number, at least 0")
 
 
 def probability(value: Any, label: str) -> float:
     """A number strictly between 0 and 1."""
-    if not 0 < value < 1:
-        raise InputError(f"{label}={value!r}: expected a probability, above 0 and below 1.")
-    return float(value)
+    return _number(value, label, lambda x: 0 < x < 1, "a probability, above 0 and below 1")
 
 
 def share(value: Any, label: str) -> float:
     """A number from 0 to below 1."""
-    if not 0 <= value < 1:
-        raise InputError(f"{label}={value!r}: expected a number from 0 to below 1.")
-    return float(value)
+    return _number(value, label, lambda x: 0 <= x < 1, "a number from 0 to below 1")
+
+
+def _number(value: Any, label: str, good: Callable[[float], bool], expected: str) -> float:
+    """One `good` number: no text, no list, and nothing else that only looks like one."""
+    try:
+        number = math.nan if isinstance(value, str | bytes) or np.ndim(value) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan  # which is never good
+    if not good(number):
+        raise InputError(f"{label}={value!r}: expected {expected}.")
+    return number
 
 
 def finite_array(value: Any, label: str) -> Float[np.ndarray, "..."]:
-    """A float64 copy, without NaN and infinity."""
-    array = np.array(value, np.float64)
+    """A float64 copy, without NaN and infinity, of one number at least."""
+    array = _floats(value, label)
+    if not array.size:
+        raise InputError(f"{label} is empty: its shape is {array.shape}. Expected finite numbers.")
     if not np.isfinite(array).all():
         raise InputError(f"{label} holds {array[~np.isfinite(array)][0]}: expected finite numbers.")
     return array
@@ -101,10 +114,20 @@ def finite_array(value: Any, label: str) -> Float[np.ndarray, "..."]:
 
 def at_least_zero(value: Any, label: str) -> Float[np.ndarray, "..."]:
     """As a float64 array; raises unless it holds finite numbers from zero on, and one at least."""
-    array = np.asarray(value, np.float64)
+    array = _floats(value, label)
     if not array.size or not np.all(np.isfinite(array) & (array >= 0)):
         raise InputError(f"{label}={value!r}: expected finite numbers from 0 on, at least one.")
     return array
+
+
+def _floats(value: Any, label: str) -> Float[np.ndarray, "..."]:
+    try:
+        given = np.asarray(value)
+        if given.dtype.kind in "SUTcMm":
+            raise TypeError(f"it holds {given.dtype}")
+        return np.array(given, np.float64)
+    except (TypeError, ValueError) as fault:
+        raise InputError(f"{label} is no array of real numbers: {fault}.") from None
 
 
 def row_weights(value: Any, n: int, label: str = "weights") -> Float[np.ndarray, " n"]:

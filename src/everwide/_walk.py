@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import jax
 
+from ._checks import example_shape, whole
 from ._engine import human
 from ._trees import name
 from .layers import AbstractLayer, Dense, Parts, Serial
@@ -233,7 +234,8 @@ def explain(
     >>> [step.name for step in plan.steps], plan.parameters
     (['Conv', 'Relu', 'GlobalAvgPool', 'Dense'], 2368)
     """
-    signal = Signal(tuple(input_shape), width=width, parametrization=Parametrization(parametrization))
+    law = Parametrization(parametrization)
+    signal = Signal(example_shape(input_shape), width=width, parametrization=law)
     cross = Pairs.ALL_SITES if net.describe(signal).sites else Pairs.SAME_SITE
     steps = tuple(planned(net, signal, Demand(cross, Pairs.NONE)))
-    return Plan(net, signal, steps, examples, itemsize)
+    return Plan(net, signal, steps, whole(examples, "examples"), whole(itemsize, "itemsize"))

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass, replace
 
-from ._checks import Choice
+from ._checks import Choice, InputError, whole
 
 
 class ArchitectureError(ValueError):
@@ -124,6 +124,15 @@ class Signal:
     parametrization: Parametrization = Parametrization.NTK
     readouts: frozenset[tuple[int, ...]] | None = None
 
+    def __post_init__(self) -> None:
+        if not self.shape:
+            raise InputError("A shape () has no channels: expected (*sites, channels) of one example.")
+        for size in self.shape:
+            if size is not None:
+                whole(size, f"In the shape {self.shape} of an input, or of what a layer gives, size")
+        if self.width is not None:
+            whole(self.width, "width")
+
     @property
     def infinite(self) -> bool:
         """Whether the network is taken to its limit, not sampled."""
@@ -154,7 +163,8 @@ class Signal:
 
     def drawn(self, sites: tuple[int, ...], channels: int | None) -> "Signal":
         """The output of fresh random weights: Gaussian, and independent of all that came before."""
-        return replace(self, shape=(*sites, channels or self.width), gaussian=True, sources=frozenset({self.path}))
+        shape = (*sites, self.width if channels is None else channels)
+        return replace(self, shape=shape, gaussian=True, sources=frozenset({self.path}))
 
     def reaches_output(self) -> bool:
         """Whether random layers at this place, or inside it, are readouts of the network."""

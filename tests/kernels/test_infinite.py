@@ -166,6 +166,24 @@ def test_threads_may_ask_for_many_networks_at_once():
     assert len(_STATIC._results) == 64
 
 
+def test_threads_that_push_each_others_plans_out_get_the_same_kernels(monkeypatch):
+    """Six networks and room for two of their plans: every thread loses and makes them all the time."""
+    memory = Remembered(2)
+    monkeypatch.setattr("everwide._kernels._infinite._STATIC", memory)
+    x = np.random.default_rng(0).normal(size=(3, 2))
+    nets = [relu_net(depth, b_std=b_std) for depth in (1, 2, 3) for b_std in (None, 0.3)]
+    alone = [ew.gram(net, x).ntk for net in nets]
+
+    def ask(i):
+        return ew.gram(nets[i % len(nets)], x).ntk, len(memory._results)
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(96)))
+    for i, (ntk, remembered) in enumerate(answers):
+        np.testing.assert_array_equal(ntk, alone[i % len(nets)])
+        assert remembered <= 2
+
+
 def test_what_is_remembered_is_made_once_for_all_threads():
     memory, gate = Remembered(2), threading.Barrier(4)
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from .._checks import example_shape
 from .._compile import Remembered, trusted_jit
 from .._engine import Size, as_rows, tiles, write
 from .._trees import squared
@@ -61,7 +62,7 @@ class Infinite(AbstractKernelFunction):
     """
 
     net: AbstractLayer
-    input_shape: tuple[int, ...] = eqx.field(static=True, converter=tuple)
+    input_shape: tuple[int, ...] = eqx.field(static=True, converter=example_shape)
     pairs: Pairs = eqx.field(static=True, kw_only=True, default=Pairs.ALL_SITES)
     width: int | None = eqx.field(static=True, kw_only=True, default=None)
     parametrization: Parametrization = eqx.field(

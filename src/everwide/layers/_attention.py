@@ -14,12 +14,13 @@ import jax.random as jr
 from jax import lax
 from jaxtyping import Array
 
-from .._checks import Choice
+from .._checks import Choice, whole
 from .._trees import Hyper, like, positive, squared
 from ..kernel import Covariance, Example, Kernel, same_site
 from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
-from ._base import AbstractLayer, Affine, RandomAffine, fans_of, known_channels, known_limit, needs_sites
+from ._base import AbstractLayer, Affine, RandomAffine, fans_of, known_channels, known_limit
 from ._scores import Scores, like_rank, nonlinear_scores, softmax_over
+from ._sites import needs_sites
 
 
 class Mechanism(Choice):
@@ -155,8 +156,9 @@ class SelfAttention(AbstractLayer):
 
     def sample(self, key: Array, signal: Signal) -> AttentionParams:
         channels, out = known_channels(self, signal), known_channels(self, self.describe(signal))
-        default = signal.width or out
-        heads, keys, values = (n or default for n in (self.heads, self.key_width, self.value_width))
+        default = out if signal.width is None else signal.width
+        given = {field: getattr(self, field) for field in ("heads", "key_width", "value_width")}
+        heads, keys, values = (default if n is None else whole(n, field) for field, n in given.items())
         beside = 0 if self.position is None or self.position.channels is None else self.position.channels
         seen = channels + beside
         valued = seen if self.position is not None and self.position.values else channels

@@ -17,6 +17,7 @@ from jax import lax
 from jax.tree_util import keystr
 from jaxtyping import Array, Float
 
+from .._checks import example_shape
 from .._trees import Hyper, like, name, positive, squared
 from ..kernel import Covariance, Example, Kernel
 from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
@@ -143,7 +144,7 @@ class AbstractLayer(eqx.Module):
             A tree of parameters, for `apply`.
         """
         law = Parametrization(parametrization)
-        signal = Signal(tuple(input_shape), width=width, parametrization=law, readouts=frozenset())
+        signal = Signal(example_shape(input_shape), width=width, parametrization=law, readouts=frozenset())
         return self.sample(key, replace(signal, readouts=self.describe(signal).sources))
 
     def apply(self, params: Params, x: Array | Example, *, key: Array | None = None) -> Array:
@@ -206,17 +207,6 @@ def demand_inside(layer: AbstractLayer, times: int, wanted: Demand) -> Demand:
     """One demand that holds after every repetition of a layer but the last."""
     inside = layer.demand(wanted)
     return inside if times == 1 else wanted.join(inside).join(layer.demand(wanted.join(inside)))
-
-
-def needs_sites(layer: AbstractLayer, signal: Signal, axes: int | None = None) -> None:
-    """Raise unless the signal has site axes (`axes` of them, if given)."""
-    have = len(signal.sites)
-    if (axes is None and have == 0) or (axes is not None and have != axes):
-        expected = "at least one site axis" if axes is None else f"{axes} site axes"
-        raise ArchitectureError(
-            f"{name(layer)} needs {expected}, got an input of shape {signal.shape} "
-            f"({have} site axes, channels last). Reshape the data to (n, *sites, channels)."
-        )
 
 
 @dataclass(frozen=True)

@@ -273,8 +273,8 @@ class Repeat(AbstractLayer):
     times: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if self.times < 1:
-            raise ArchitectureError(f"Repeat(times={self.times}): expected at least 1. Leave the layer out instead.")
+        if not isinstance(self.times, int) or self.times < 1:
+            raise ArchitectureError(f"Repeat(times={self.times!r}): expected at least 1. Leave the layer out instead.")
 
     def parts(self) -> Parts:
         return Parts((self.layer,), "repeat", self.times)

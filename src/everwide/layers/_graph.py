@@ -10,7 +10,8 @@ from jaxtyping import Array
 
 from ..kernel import Covariance, Edges, Example, Graph, Kernel
 from ..signal import ArchitectureError, Demand, Pairs, Signal
-from ._base import AbstractFixed, Params, needs_sites
+from ._base import AbstractFixed, Params
+from ._sites import needs_sites
 
 
 class Aggregate(AbstractFixed):

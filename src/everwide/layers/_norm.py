@@ -10,7 +10,8 @@ from jaxtyping import Array
 from .._trees import Hyper, like, name, positive
 from ..kernel import Covariance, Example, Kernel, outer
 from ..signal import ArchitectureError, Demand, Signal
-from ._base import AbstractFixed, Params, needs_sites
+from ._base import AbstractFixed, Params
+from ._sites import needs_sites
 
 Sites = bool | tuple[int, ...]
 

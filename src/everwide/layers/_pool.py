@@ -14,8 +14,9 @@ from .._trees import name
 from .._window import Padding, Slide, centre_of_window, checked_padding, per_axis, slides, window_sum
 from ..kernel import Example, Kernel
 from ..signal import Demand, Pairs, Signal
-from ._base import AbstractFixed, AbstractLayer, Params, needs_sites
+from ._base import AbstractFixed, AbstractLayer, Params
 from ._conv import after_window
+from ._sites import needs_sites
 
 
 class Pool(eqx.Module):

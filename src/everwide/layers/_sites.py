@@ -1,4 +1,4 @@
-"""Fixed linear maps of the sites: indexing, resizing, any matrix."""
+"""Sites: who needs them, and fixed linear maps of them (indexing, resizing, any matrix)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,12 +9,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._trees import name
 from ..kernel import Example, Kernel
 from ..signal import ArchitectureError, Demand, Pairs, Signal
-from ._base import AbstractFixed, Params, needs_sites
+from ._base import AbstractFixed, AbstractLayer, Params
 
 Item = int | slice
 Steps = Sequence[tuple[int, Array | np.ndarray]]  # site axes, and the matrices along them
+
+
+def needs_sites(layer: AbstractLayer, signal: Signal, axes: int | None = None) -> None:
+    """Raise unless the signal has site axes (`axes` of them, if given)."""
+    have = len(signal.sites)
+    if (axes is None and have == 0) or (axes is not None and have != axes):
+        expected = "at least one site axis" if axes is None else f"{axes} site axes"
+        raise ArchitectureError(
+            f"{name(layer)} needs {expected}, got an input of shape {signal.shape} "
+            f"({have} site axes, channels last). Reshape the data to (n, *sites, channels)."
+        )
 
 
 class Index(AbstractFixed):
