@@ -141,7 +141,8 @@ def transfer_matrix(eigenvalues: Any, eigenfunctions: Any, ridge: float = 0.0) -
 
     Simon et al., "The eigenlearning framework" (2021).
     """
-    lam, phi = checked_eigenvalues(eigenvalues), finite_array(eigenfunctions, "eigenfunctions")
+    lam, phi = checked_eigenvalues(eigenvalues), np.asarray(eigenfunctions)
+    phi = finite_array(phi, "eigenfunctions") if phi.size else phi  # no examples are examples too
     if phi.ndim != 2 or phi.shape[1] != len(lam):
         raise InputError(f"eigenfunctions has shape {phi.shape}, expected (n, {len(lam)}): a mode in each column.")
     not_negative(ridge, "transfer_matrix: ridge")
