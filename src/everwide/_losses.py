@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._checks import InputError
+from ._checks import InputError, positive
 
 
 class AbstractLoss(eqx.Module):
@@ -55,6 +55,9 @@ class Huber(AbstractLoss):
 
     delta: float = 1.0
     curvature: float = eqx.field(static=True, default=1.0)
+
+    def __check_init__(self):
+        positive(self.delta, "delta")
 
     def __call__(self, outputs: Float[Array, " k"], target: Any) -> Float[Array, ""]:
         far = jnp.abs(outputs - target)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import everwide as ew
 from estimators.tables_to_fit import LABELS, NET, RNG, X, Y
 from everwide.estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor
 
@@ -162,6 +163,11 @@ DATA = {
 def test_bad_arguments(model, message):
     with pytest.raises(ValueError, match=message):
         model.fit(ROWS, TARGETS)
+
+
+def test_a_shape_nothing_is_known_for_is_an_input_error():
+    with pytest.raises(ew.InputError, match="knows rows"):
+        WideRegressor(input_shape=(2, 2)).fit(np.ones((N, 4)) * np.arange(N)[:, None], TARGETS)
 
 
 @pytest.mark.parametrize("make", [WideClassifier, WideGPClassifier])

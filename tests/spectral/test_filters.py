@@ -99,3 +99,18 @@ def test_the_mean_over_rows_is_slower_by_their_number():
 def test_bad_filters(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(("kept", "limit"), [(0.0, 4.0), (0.5, 6.0)])
+def test_steps_diverge_above_their_largest_rate_only(kept, limit):
+    """Of three rows with the largest eigenvalue 3/2."""
+    make = (lambda rate: sp.momentum(rate, kept, 2000)) if kept else (lambda rate: sp.gradient_descent(rate, 2000))
+    assert make(1.0).stability(1.5, 3)[:2] == (1.0, limit)
+    below, above = (make(share * limit)(np.array([1.5]), 3).item() for share in (0.99, 1.01))
+    assert below == pytest.approx(1 / 1.5, rel=1e-3)
+    assert abs(above) > 1e3
+
+
+@pytest.mark.parametrize("filter", [sp.ridge(), sp.gradient_flow(1.0), sp.momentum(1e9, 0.5, time=1.0)], ids=str)
+def test_flows_and_ridges_are_stable_at_any_rate(filter):
+    assert filter.stability(1e300, 1).largest_rate == np.inf

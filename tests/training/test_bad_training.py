@@ -36,6 +36,8 @@ def train(kernel=K, y=Y, steps=2, **options):
         (lambda: tr.FunctionKernel(lambda a, b: a @ b.T, np.zeros((0, 3))), "at least one row"),
         (lambda: tr.kernel_flow(K, Y, 1.0, loss=tr.Mse(), f0=np.full(3, np.nan)), "f0 of the training rows"),
         (lambda: tr.minibatches(jax.random.key(0), 3, 1, 0), "1 or more"),
+        (lambda: tr.Huber(-1.0), "delta=-1.0: expected a finite number above 0"),
+        (lambda: tr.Huber(0.0), "delta=0.0"),
     ],
 )
 def test_a_sentence_and_never_a_nan(run, message):

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from .._checks import InputError
 from .._engine import require
 from .._gram import diagonal, nngp, ntk
 from .._kernels import Tower
@@ -284,7 +285,7 @@ def _kernels(x: np.ndarray, network: AbstractLayer | None, which: Which) -> Kern
         return image_candidates(x, which)
     if x.ndim == 2:
         return dense_candidates(x, which)
-    raise ValueError(
+    raise InputError(
         f"architecture='auto' knows rows (n, features) and images (n, height, width, channels), not {x.shape}. "
         "Pass a network that reads such inputs."
     )

@@ -12,5 +12,5 @@ from ._filters import gradient_flow as gradient_flow
 from ._filters import momentum as momentum
 from ._filters import ridge as ridge
 from ._lanczos import lanczos as lanczos
-from ._solvers import kernel_smoother as kernel_smoother
+from ._smoother import kernel_smoother as kernel_smoother
 from ._solvers import solve as solve

@@ -1,13 +1,22 @@
 """What training does to the eigenvalues of a kernel."""
 
 import abc
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
 from .._checks import InputError, not_negative, positive, share
+
+
+class Stability(NamedTuple):
+    """The rate of a filter, the largest at which its steps are stable, and these; nothing else ever diverges."""
+
+    rate: float = 0.0
+    largest_rate: float = math.inf
+    steps: Float[np.ndarray, "*times"] = np.zeros(())
 
 
 class AbstractFilter(eqx.Module):
@@ -23,6 +32,10 @@ class AbstractFilter(eqx.Module):
     def __call__(self, values: Float[np.ndarray, " n"], n: int | None = None) -> Float[np.ndarray, "*times n"]:
         """`g(lam)`, `lam` at least 0; `n` rows have their own rates, as many as there are eigenvalues if not given."""
 
+    @abc.abstractmethod
+    def stability(self, largest: float, n: int) -> Stability:
+        """For the largest eigenvalue of `n` rows; flows and ridges have no largest rate: it is infinite."""
+
 
 class Ridge(AbstractFilter):
     """`1 / (lam + ridge)`: kernel ridge regression, the mean of a Gaussian process; with 0, training to the end."""
@@ -33,6 +46,9 @@ class Ridge(AbstractFilter):
         denominator = values + self.ridge
         return np.divide(1.0, denominator, out=np.zeros_like(denominator), where=denominator > 0)
 
+    def stability(self, largest: float, n: int) -> Stability:
+        return Stability()
+
 
 class GradientFlow(AbstractFilter):
     """Gradient flow `df/dt = -K (f - y) / n`, at one time or several."""
@@ -42,6 +58,9 @@ class GradientFlow(AbstractFilter):
     def __call__(self, values: Float[np.ndarray, " n"], n: int | None = None) -> Float[np.ndarray, "*times n"]:
         time = self.time[..., None] / (n or len(values))
         return learned(values, lambda lam: -_product(time, lam), time)
+
+    def stability(self, largest: float, n: int) -> Stability:
+        return Stability()
 
 
 class GradientDescent(AbstractFilter):
@@ -59,6 +78,9 @@ class GradientDescent(AbstractFilter):
             )
             fast = (1 - (1 - rate * np.where(slow, 1, values)) ** steps) / np.where(slow, 1, values)
         return np.where(slow, gentle, fast)
+
+    def stability(self, largest: float, n: int) -> Stability:
+        return Stability(self.rate, 2 * n / largest, self.steps)
 
 
 def learned(values: Float[np.ndarray, " n"], exponent: Any, at_zero: Any) -> Float[np.ndarray, "*times n"]:
@@ -94,6 +116,9 @@ class Momentum(AbstractFilter):
         reached = [powers[..., 0, 2] for powers in _powers(step, self.steps.ravel())]
         return np.reshape(reached, (*self.steps.shape, len(values)))
 
+    def stability(self, largest: float, n: int) -> Stability:
+        return Stability(self.rate, 2 * (1 + self.momentum) * n / largest, self.steps)
+
 
 class MomentumFlow(AbstractFilter):
     """For small rates: `f'' + (1 - momentum) / sqrt(rate) f' = -K (f - y) / n` from rest, at `sqrt(rate) time`."""
@@ -109,6 +134,9 @@ class MomentumFlow(AbstractFilter):
         at_end = np.divide(1.0, lam, out=np.full_like(lam, np.inf), where=lam > 0)
         finite = _oscillated(lam, friction, np.where(np.isinf(time), 0, time))
         return np.where(np.isinf(time), at_end, finite) / (n or len(values))
+
+    def stability(self, largest: float, n: int) -> Stability:
+        return Stability()
 
 
 def _powers(matrix: np.ndarray, exponents: np.ndarray) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ import time as clock
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import numpy as np
 from jaxtyping import Complex, Float, Inexact
@@ -48,31 +48,10 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class AbstractSolution(abc.ABC):
-    """Coefficients, and whatever follows from the matrix `A = K + ridge / w` that was solved with.
-
-    `left_out`, `left_out_variance` and `variance` are exact.
-    """
+    """What every solver tells, an iterative one too: coefficients, and how it went."""
 
     problem: Problem
     seconds: float
-
-    @abc.abstractmethod
-    def solve(self, b: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n m"]:
-        """`A^-1 b`."""
-
-    @abc.abstractmethod
-    def precision(self) -> Float[np.ndarray, " n"]:
-        """The diagonal of `A^-1`."""
-
-    @property
-    @abc.abstractmethod
-    def noise(self) -> Float[np.ndarray, " n"]:
-        """What was added to the diagonal of the kernel."""
-
-    @property
-    @abc.abstractmethod
-    def report(self) -> Report:
-        """How it went."""
 
     @property
     def ridge(self) -> float:
@@ -87,6 +66,32 @@ class AbstractSolution(abc.ABC):
     def coefficients(self) -> Float[np.ndarray, "n k"]:
         """`a` in `f(x) = k(x, X) a`."""
         return self.fitted()
+
+    @property
+    @abc.abstractmethod
+    def report(self) -> Report:
+        """How it went."""
+
+
+@dataclass(frozen=True)
+class AbstractDirectSolution(AbstractSolution):
+    """Whatever follows from the matrix `A = K + ridge / w`, of which there is a factorization.
+
+    `left_out`, `left_out_variance` and `variance` are exact.
+    """
+
+    @abc.abstractmethod
+    def solve(self, b: Float[np.ndarray, "n m"]) -> Float[np.ndarray, "n m"]:
+        """`A^-1 b`."""
+
+    @abc.abstractmethod
+    def precision(self) -> Float[np.ndarray, " n"]:
+        """The diagonal of `A^-1`."""
+
+    @property
+    @abc.abstractmethod
+    def noise(self) -> Float[np.ndarray, " n"]:
+        """What was added to the diagonal of the kernel."""
 
     @abc.abstractmethod
     def left_out(self) -> Float[np.ndarray, "n k"]:
@@ -129,7 +134,7 @@ class AbstractSolution(abc.ABC):
 
 
 @dataclass(frozen=True)
-class Decomposed(AbstractSolution):
+class Decomposed(AbstractDirectSolution):
     """From an eigendecomposition: `at` other ridges, and at stopping times of gradient flow, for little more.
 
     A finite `time` is that of gradient flow on the sum of squares; then the ridge is 0.
@@ -198,7 +203,7 @@ class Decomposed(AbstractSolution):
 
 
 @dataclass(frozen=True)
-class Factored(AbstractSolution):
+class Factored(AbstractDirectSolution):
     """From a Cholesky factor, which grows with new rows."""
 
     factor: Factor
@@ -255,11 +260,44 @@ def cholesky(kernel: Float[np.ndarray, "n n"], problem: Problem) -> Factored:
     return Factored(problem, clock.perf_counter() - began, factor)
 
 
-# A way to solve; the kernel is float64 and symmetric, and may be used up. Iterative and approximate ones go here too.
-Solver = Callable[[Float[np.ndarray, "n n"], Problem], AbstractSolution]
-SOLVERS: dict[str, Solver] = {"cholesky": cholesky, "eigen": eigen}
+Solution = TypeVar("Solution", bound=AbstractSolution)
+Solver = Callable[[Float[np.ndarray, "n n"], Problem], Solution]
+SOLVERS: dict[str, Solver[Any]] = {"cholesky": cholesky, "eigen": eigen}
 
 
+@overload
+def solve(
+    kernel: Any,
+    y: Any,
+    *,
+    ridge: float = ...,
+    weights: Any = ...,
+    copies: Any = ...,
+    solver: Literal["cholesky"] = ...,
+    overwrite: bool = ...,
+) -> Factored: ...
+@overload
+def solve(
+    kernel: Any,
+    y: Any,
+    *,
+    ridge: float = ...,
+    weights: Any = ...,
+    copies: Any = ...,
+    solver: Literal["eigen"],
+    overwrite: bool = ...,
+) -> Decomposed: ...
+@overload
+def solve(
+    kernel: Any,
+    y: Any,
+    *,
+    ridge: float = ...,
+    weights: Any = ...,
+    copies: Any = ...,
+    solver: Solver[Solution],
+    overwrite: bool = ...,
+) -> Solution: ...
 def solve(
     kernel: Any,
     y: Any,
@@ -267,9 +305,9 @@ def solve(
     ridge: float = 0.0,
     weights: Any = None,
     copies: Any = None,
-    solver: str | Solver = "cholesky",
+    solver: str | Solver[Any] = "cholesky",
     overwrite: bool = False,
-) -> Any:
+) -> Factored | Decomposed | AbstractSolution:
     """Kernel ridge regression `(K + ridge / w) a = y`, with everything that follows from one factorization.
 
     Args:
@@ -279,13 +317,16 @@ def solve(
         weights: `(n,)`, above 0: a row of weight `w` counts as `w` rows. None: all are 1.
         copies: `(n,)`: how many rows each one stands for, of which leave-one-out leaves out one. None: 1 each.
         solver: `"cholesky"`, or `"eigen"`, whose solution answers for other ridges and for gradient flow: `at`; or a
-            function that makes a solution of a kernel and a problem.
+            function. It gets the kernel, float64 and symmetric, which it may use up, and the problem, checked: `y`
+            `(n, k)`, `weights` and `copies` `(n,)`, `ridge`, and `scale`, the mean of the kernel's diagonal. It
+            returns a solution, of which `coefficients`, `report` and `ridge` are asked; iterative ones end there.
         overwrite: a float64 kernel is used up, and not checked.
 
     Returns:
         A solution: `coefficients` `(n, k)`; `report` (solver, residual, iterations, jitter, seconds, bytes);
-        `left_out()` and `left_out_variance()`, each row from all others, exactly; `variance(cross, own)` of a Gaussian
-        process at other rows; `solve(b)`; `precision()`. With `"cholesky"`, `extended` adds rows.
+        `ridge`. Of the solvers with a name also `left_out()` and `left_out_variance()`, each row from all others,
+        exactly; `variance(cross, own)` of a Gaussian process at other rows; `solve(b)`; `precision()`. With
+        `"cholesky"`, `extended` adds rows.
 
     >>> import everwide.spectral as sp, numpy as np
     >>> solution = sp.solve(np.eye(2) + 1, np.array([1.0, 4.0]), ridge=1.0)
@@ -334,28 +375,3 @@ def resolvents() -> tuple[Complex[np.ndarray, " p"], Complex[np.ndarray, " p"]]:
     s = _POINTS * (0.1309 - 0.1194 * theta**2 + 0.2500j * theta)
     ds = _POINTS * (-2 * 0.1194 * theta + 0.2500j)
     return s, 2 * (2 * np.pi / _POINTS) * np.exp(s) * ds / (2j * np.pi) / s
-
-
-def kernel_smoother(cross: Any, y: Any) -> Float[np.ndarray, "m *outputs"]:
-    """Predictions without any solving: means of the targets, weighted by the kernel, `sum_i K_i y_i / sum_i K_i`.
-
-    Args:
-        cross: `(m, n)`, kernels of new rows with those of `y`; every row has a sum above 0.
-        y: `(n,)` or `(n, outputs)`.
-
-    Returns:
-        `(m,)` or `(m, outputs)`.
-
-    >>> import everwide.spectral as sp
-    >>> sp.kernel_smoother([[1.0, 3.0], [2.0, 0.0]], [0.0, 4.0])
-    array([3., 0.])
-
-    Nadaraya 1964, On estimating regression; Watson 1964, Smooth regression analysis.
-    """
-    weights, targets = finite_array(cross, "cross"), finite_array(y, "y")
-    if weights.ndim != 2 or targets.ndim not in (1, 2) or len(targets) != weights.shape[1]:
-        raise InputError(f"cross {weights.shape} and y {targets.shape}: expected (m, n) with (n,) or (n, outputs).")
-    sums = weights.sum(1)
-    if not (sums > 0).all():
-        raise InputError(f"cross[{int(np.argmin(sums))}] sums to {sums.min():.6g}: expected kernels with sums above 0.")
-    return (weights @ targets) / sums.reshape(-1, *[1] * (targets.ndim - 1))

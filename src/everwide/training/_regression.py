@@ -89,11 +89,8 @@ class Regression(eqx.Module):
     def _response(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n"]:
         """The filter, with a word about rates that are too large."""
         response = self.spectrum.response(filter, len(self.residual))
-        rate, steps = (getattr(filter, name, None) for name in ("rate", "steps"))
-        if rate is None or steps is None:  # no gradient descent, but a flow or a ridge: they never diverge
-            return response
         largest = max(float(self.spectrum.values[-1]), np.finfo(np.float64).tiny)
-        limit = 2 * (1 + getattr(filter, "momentum", 0.0)) * len(self.residual) / largest
+        rate, limit, steps = filter.stability(largest, len(self.residual))
         if rate <= limit * (1 + 1e-9):
             return response
         broken = ~np.isfinite(response * np.maximum(self.spectrum.values, 1)).all(-1)
