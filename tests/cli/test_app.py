@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from everwide import activations
 from everwide.activations import AbstractActivation
-from everwide.cli import _networks, _show, app
+from everwide.cli import _show, app
 
 pytestmark = pytest.mark.once
 
@@ -80,7 +80,7 @@ def test_names_that_are_completed_are_those_that_exist():
         except TypeError:
             continue
         found |= {name} if isinstance(made, AbstractActivation) else set()
-    assert set(_networks.ACTIVATIONS) == found
+    assert set(_show.ACTIVATIONS) == found
 
 
 WITHOUT = """

@@ -7,7 +7,7 @@ import pytest
 
 import everwide as ew
 from everwide._problem import prepare
-from everwide.cli._networks import named_network
+from everwide.cli._show import named_network
 from everwide.report._sections import forecast as section
 from everwide.report._sections import training
 from everwide.report._study import answered

@@ -8,7 +8,7 @@ import pytest
 import everwide.report
 from everwide import Progress
 from everwide.layers import AbstractLayer
-from everwide.report._section import Answer, Fact, Section, Text
+from everwide.report._page import Answer, Fact, Section, Text
 from everwide.report._study import Study
 
 pytestmark = pytest.mark.once

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everwide.report._section import Answer, Fact, Grid, Section, Text
+from everwide.report._page import Answer, Fact, Grid, Section, Text
 from report.devtools import Browser, chromium
 from report.report_tables import FORMULA, IMAGE, SCRIPT
 from report.test_page import KEYS

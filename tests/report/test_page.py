@@ -12,8 +12,7 @@ import pytest
 import everwide as ew
 from everwide._words import plain
 from everwide.report import study
-from everwide.report._drawing import thumbnail
-from everwide.report._section import Answer, Fact, Grid, Section, Text
+from everwide.report._page import Answer, Fact, Grid, Section, Text, thumbnail
 from report.report_tables import FORMULA, IMAGE, SCRIPT, hostile_table, number_table, small_net
 
 pytestmark = pytest.mark.once

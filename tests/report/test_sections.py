@@ -8,11 +8,10 @@ import scipy.linalg
 
 import everwide as ew
 from everwide import forecasting
-from everwide.report import _validation
 from everwide.report._sections import accuracy, architecture, calibration, data, forecast, modes, phase, rows, training
 from everwide.report._sections import width as width_section
+from everwide.report._sections.accuracy import LEVELS, NETWORK, Validation, cross_validated
 from everwide.report._study import answered
-from everwide.report._validation import LEVELS, NETWORK, Validation, cross_validated
 from report.report_tables import number_table, small_net
 
 pytestmark = pytest.mark.once
@@ -301,9 +300,9 @@ class Recorded:
 
 
 def test_uncertainty_is_that_of_a_process_which_is_chosen_where_the_network_is(numbers, monkeypatch):
-    monkeypatch.setattr(_validation, "WideRegressor", Recorded)
-    monkeypatch.setattr(_validation, "WideGPRegressor", Recorded)
-    asked = lambda problem, x: _validation._network(problem, x, numbers.labels)[1].architecture
+    monkeypatch.setattr(accuracy, "WideRegressor", Recorded)
+    monkeypatch.setattr(accuracy, "WideGPRegressor", Recorded)
+    asked = lambda problem, x: accuracy._network(problem, x, numbers.labels)[1].architecture
     auto, flat = replace(numbers, asked="auto"), numbers.table.x
     assert asked(auto, flat) == "auto"  # a network that is given would be shown the columns once
     assert asked(auto, flat.reshape(-1, 1, 2, 1)) == Recorded.network_

@@ -8,8 +8,20 @@ import typer
 from .._walk import walk
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
-from ._networks import activation, complete_activations, load_network
-from ._show import AsJson, InputShape, examples, in_a_sentence, input_shape_of, misuse, print_json, print_table, say
+from ._show import (
+    AsJson,
+    InputShape,
+    activation,
+    complete_activations,
+    examples,
+    in_a_sentence,
+    input_shape_of,
+    load_network,
+    misuse,
+    print_json,
+    print_table,
+    say,
+)
 
 EPILOG = examples("critical gelu", "critical tanh --json", "critical model.py:net --input 32,32,3")
 

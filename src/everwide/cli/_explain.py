@@ -6,14 +6,15 @@ import typer
 
 from .._engine import human
 from ..signal import Parametrization
-from ._networks import built, named_network
 from ._show import (
     AsJson,
     InputShape,
     NetArgument,
+    built,
     examples,
     in_a_sentence,
     input_shape_of,
+    named_network,
     print_json,
     print_table,
     say,

@@ -8,7 +8,6 @@ import typer
 
 from .._words import number
 from ..tables import read_table
-from ._networks import named_network
 from ._show import (
     AsJson,
     Data,
@@ -20,6 +19,7 @@ from ._show import (
     examples,
     in_a_sentence,
     misuse,
+    named_network,
     note,
     print_json,
     print_table,

@@ -13,8 +13,20 @@ from .._engine import human
 from .._words import number
 from ..layers import AbstractLayer
 from ..tables import Table, read_inputs
-from ._networks import built, named_network
-from ._show import AsJson, Data, NetArgument, bar, examples, in_a_sentence, misuse, note, print_json, say
+from ._show import (
+    AsJson,
+    Data,
+    NetArgument,
+    bar,
+    built,
+    examples,
+    in_a_sentence,
+    misuse,
+    named_network,
+    note,
+    print_json,
+    say,
+)
 
 EPILOG = examples(
     "gram train.npz mlp -o K.npy",

@@ -6,8 +6,21 @@ from typing import Annotated, Any
 import typer
 
 from ..tables import Table, read_table
-from ._networks import named_network
-from ._show import AsJson, NetOption, Quick, Seed, Target, bar, examples, in_a_sentence, misuse, note, print_json, say
+from ._show import (
+    AsJson,
+    NetOption,
+    Quick,
+    Seed,
+    Target,
+    bar,
+    examples,
+    in_a_sentence,
+    misuse,
+    named_network,
+    note,
+    print_json,
+    say,
+)
 
 EPILOG = examples(
     "report", "report train.csv --target price -o price.html", "report train.npz --net model.py:net --quick"

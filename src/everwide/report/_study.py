@@ -17,8 +17,7 @@ from .._problem import Problem, prepare
 from .._words import plain
 from ..layers import AbstractLayer
 from ..tables import Table
-from ._page import page_of
-from ._section import Answer, Fact, Section
+from ._page import Answer, Fact, Section, page_of
 from ._sections import accuracy, architecture, calibration, data, forecast, modes, phase, rows, training, width
 
 _ORDER = (data, accuracy, calibration, forecast, rows, architecture, modes, training, phase, width)

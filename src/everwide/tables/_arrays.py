@@ -9,8 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from .._engine import MemoryBudgetError, require
-from ._table import TableError, listed_names, printable
-from ._text import MOST_COLUMNS
+from ._table import MOST_COLUMNS, TableError, listed_names, printable
 
 _INPUTS = ("x", "data", "images", "inputs", "features", "x_train")
 _TARGETS = ("y", "target", "targets", "labels", "label", "y_train")

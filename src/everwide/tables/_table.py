@@ -10,6 +10,8 @@ import numpy as np
 from .._checks import InputError
 from .._words import listed
 
+MOST_COLUMNS = 20_000
+
 
 class TableError(InputError):
     """A file that cannot be used as it is; the message names it, the fault, and the way out.

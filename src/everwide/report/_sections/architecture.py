@@ -9,7 +9,7 @@ import numpy as np
 from ..._problem import Problem
 from ..._walk import explain, walk
 from ..._words import count, number
-from .._section import Fact, Grid, Section, Text
+from .._page import Fact, Grid, Section, Text
 
 _LONG = 1e6  # times of training, over the kernel's mean diagonal, that are as good as endless
 

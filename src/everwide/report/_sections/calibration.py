@@ -11,9 +11,8 @@ from sklearn.metrics import log_loss
 
 from ..._problem import Problem
 from ..._words import count, number, percent
-from .._drawing import BLUE, GREY
-from .._section import Fact, Figure, Grid, Section, Text
-from .._validation import LEVELS, SHOWN_LEVEL, Validation, cross_validated, uses_process
+from .._page import BLUE, GREY, Fact, Figure, Grid, Section, Text
+from .accuracy import LEVELS, SHOWN_LEVEL, Validation, cross_validated, uses_process
 
 _BINS = 10
 _PROCESS, _ITSELF = "A Gaussian process of such networks", "The trained network, calibrated on its training rows"

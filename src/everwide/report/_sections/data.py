@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from ..._problem import Problem, known_target
 from ..._words import count, listed, number, percent, several
 from ...tables import Table
-from .._section import Fact, Grid, Section, Text
+from .._page import Fact, Grid, Section, Text
 
 _IMBALANCED = 5  # the largest class over the smallest
 _SKEWED = 3

@@ -11,8 +11,7 @@ from jaxtyping import Float, Int
 from ..._problem import Problem
 from ..._words import count, number, percent
 from ...forecasting import ForecastWarning
-from .._drawing import BLUE, GREY, INK, ORANGE, plain_ticks
-from .._section import Fact, Figure, Grid, Section, Text
+from .._page import BLUE, GREY, INK, ORANGE, Fact, Figure, Grid, Section, Text, plain_ticks
 
 _GOOD_GAIN, _POOR_GAIN = 0.15, 0.05  # of the squared error, from twice the rows
 _FAR = 10  # times what is trusted

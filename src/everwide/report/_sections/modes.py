@@ -9,8 +9,7 @@ from jaxtyping import Float
 from ..._problem import Problem
 from ..._words import count, number, percent
 from ...spectral import Spectrum
-from .._drawing import BLUE, GREY, ORANGE, plain_ticks
-from .._section import Fact, Figure, Grid, Section, Text
+from .._page import BLUE, GREY, ORANGE, Fact, Figure, Grid, Section, Text, plain_ticks
 
 _LADDER = (1, 3, 10, 30, 100, 300, 1000, 3000)
 _MOST = 0.9

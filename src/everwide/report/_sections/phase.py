@@ -14,8 +14,7 @@ from ...activations import AbstractActivation
 from ...layers import AbstractLayer
 from ...signal import ArchitectureError
 from ...theory.criticality import critical, critical_init, phase_diagram, susceptibilities
-from .._drawing import BLUE, GREEN, MUTED
-from .._section import Fact, Figure, Grid, Section, Text
+from .._page import BLUE, GREEN, MUTED, Fact, Figure, Grid, Section, Text
 
 _MEANING = {
     "ordered": "Every layer makes different rows more alike. Fine for a few layers; much deeper ones forget the input.",

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from ..._problem import Problem
 from ..._words import count, number, percent
 from ...spectral import Factor
-from .._section import Fact, Grid, Section, Text
+from .._page import Fact, Grid, Section, Text
 
 _SHOWN = 8
 Places = Int[np.ndarray, " _"]

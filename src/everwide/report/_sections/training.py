@@ -11,8 +11,7 @@ from ..._words import count, number, percent
 from ...spectral import gradient_flow
 from ...theory.rates import stable_rates
 from ...training import Regression
-from .._drawing import BLUE, ORANGE, plain_ticks
-from .._section import Fact, Figure, Grid, Section, Text
+from .._page import BLUE, ORANGE, Fact, Figure, Grid, Section, Text, plain_ticks
 
 _LOOKS = 60
 _MOST_TIME = 1e7  # times that of the strongest mode

@@ -12,8 +12,7 @@ from ..._walk import with_outputs
 from ..._words import count, number, percent, several
 from ...comparison import compare
 from ...signal import ArchitectureError
-from .._drawing import BLUE, INK, plain_ticks
-from .._section import Fact, Figure, Section, Text
+from .._page import BLUE, INK, Fact, Figure, Section, Text, plain_ticks
 
 _WIDTH = 256
 _CLOSE, _FAR = 0.1, 0.3
