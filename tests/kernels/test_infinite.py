@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide._compile import Remembered
+from everwide._engine import Remembered
 from everwide._kernels._infinite import _STATIC, Infinite
 
 X64 = jax.dtypes.canonicalize_dtype(np.float64) == np.float64

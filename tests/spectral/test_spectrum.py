@@ -126,7 +126,7 @@ def test_dependent_features_and_bad_ones():
     g = np.random.default_rng(0).normal(size=(8, 2))
     assert sp.Spectrum.of_features(g @ np.ones((2, 5))).rank == 1
     assert sp.Spectrum.of_features((g @ np.ones((2, 5))).astype(np.float32)).rank == 1
-    for bad, message in (([1.0], "expected .n, features"), ([[np.nan]], "nan"), (np.ones((0, 3)), "expected .n, feat")):
+    for bad, message in (([1.0], "expected .n, features"), ([[np.nan]], "nan"), (np.ones((0, 3)), "empty")):
         with pytest.raises(ValueError, match=message):
             sp.Spectrum.of_features(bad)
     with pytest.raises(ValueError, match="all above 0"):

@@ -1,11 +1,14 @@
 """Kernel matrices, tile by tile: rows that are checked, memory that is counted. Shared by all rooms, public to none."""
 
+from ._inputs import Batches as Batches
 from ._inputs import KernelError as KernelError
 from ._inputs import MemoryBudgetError as MemoryBudgetError
 from ._inputs import Rows as Rows
+from ._inputs import as_batches as as_batches
 from ._inputs import as_rows as as_rows
 from ._inputs import budget as budget
 from ._inputs import checked_kernel as checked_kernel
+from ._inputs import count as count
 from ._inputs import eigenvalue_noise as eigenvalue_noise
 from ._inputs import human as human
 from ._inputs import matching as matching
@@ -16,6 +19,7 @@ from ._matrix import Field as Field
 from ._matrix import Gram as Gram
 from ._matrix import Job as Job
 from ._matrix import Progress as Progress
+from ._matrix import Remembered as Remembered
 from ._matrix import Size as Size
 from ._matrix import Tile as Tile
 from ._matrix import Values as Values
@@ -27,4 +31,6 @@ from ._matrix import fitted as fitted
 from ._matrix import lower_twice as lower_twice
 from ._matrix import plan_memory as plan_memory
 from ._matrix import tiles as tiles
+from ._matrix import trusted_filter_jit as trusted_filter_jit
+from ._matrix import trusted_jit as trusted_jit
 from ._matrix import write as write

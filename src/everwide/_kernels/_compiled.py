@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compile import trusted_filter_jit
-from .._engine import lower_twice
+from .._engine import lower_twice, trusted_filter_jit
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Covariance, Inputs, Kernel
 from ..layers import AbstractLayer, step
 from ..signal import Demand, Pairs

@@ -12,8 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._checks import example_shape
-from .._compile import Remembered, trusted_jit
-from .._engine import Size, as_rows, tiles, write
+from .._engine import Remembered, Size, as_rows, tiles, trusted_jit, write
 from .._trees import squared
 from .._walk import Step, peak_bytes, planned
 from ..activations import AbstractActivation

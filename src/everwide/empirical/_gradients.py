@@ -12,8 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import InputError, whole
-from .._engine import budget, require
-from ._batches import count
+from .._engine import budget, count, require
 from ._models import Function, Model, TorchModel, as_model
 from ._operators import activation_bytes, in_chunks, output_of
 from ._refusals import refuse_batch_dependence

@@ -13,12 +13,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from .._compile import Remembered
-from .._engine import Progress
+from .._engine import Progress, Remembered, as_batches, count
 from ..kernel import AbstractKernelFunction, Block, Example, Inputs
 from ..layers import AbstractLayer
 from ..signal import ArchitectureError, Pairs, Signal
-from ._batches import as_batches, count
 from ._factors import AbstractTangents, Job, Outputs, as_outputs, decide, ready, tile
 from ._models import Model, TorchModel, as_example, as_model
 from ._refusals import refuse_batch_dependence

@@ -15,8 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from scipy.sparse.linalg import LinearOperator
 
 from .._checks import InputError
-from .._engine import budget, require
-from ._batches import count
+from .._engine import budget, count, require
 from ._models import Function, Model, as_model
 from ._refusals import refuse_batch_dependence
 

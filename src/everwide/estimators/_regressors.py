@@ -10,9 +10,8 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import InputError, probability
-from ._base import AbstractWide, ridge_and_time, ridge_or_auto
+from ._base import AbstractWide, TargetScaling, ridge_and_time, ridge_or_auto
 from ._learn import Goal, Learned, Task, squared_error
-from ._scaling import TargetScaling
 from ._uncertainty import Spread, checked_which, log_density, noise_of, uncertainty_of, weighted_quantile
 
 

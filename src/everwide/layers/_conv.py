@@ -116,6 +116,8 @@ class AbstractConv(AbstractLayer):
 class AbstractSharedConv(AbstractConv):
     """The same weights at all positions."""
 
+    __init__ = AbstractConv.__init__  # said in every class, or a type checker makes one of the fields
+
     def demand(self, wanted: Demand) -> Demand:
         return wanted  # both sites of a pair move together, so the same site stays the same
 
@@ -145,6 +147,8 @@ class Conv(AbstractSharedConv):
     >>> net = ew.Serial(ew.Conv((3, 3), w_std=2**0.5), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(10))
     """
 
+    __init__ = AbstractConv.__init__
+
     def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
         """How the window moves over these sites."""
         return slides(name(self), sites, self.window, self.strides, self.dilation, self.padding)
@@ -160,6 +164,8 @@ class ConvTranspose(AbstractSharedConv):
     >>> net = ew.Serial(ew.layers.ConvTranspose((3, 3), strides=2), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
     """
 
+    __init__ = AbstractConv.__init__
+
     def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
         """How the window moves over these sites, spread by the strides."""
         return transposed_slides(sites, self.window, self.strides, self.dilation, self.padding)
@@ -173,6 +179,8 @@ class ConvLocal(AbstractConv):
     >>> import everwide as ew
     >>> net = ew.Serial(ew.layers.ConvLocal((3,)), ew.Relu(), ew.Flatten(), ew.Dense(1))
     """
+
+    __init__ = AbstractConv.__init__
 
     def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
         """How the window moves over these sites."""

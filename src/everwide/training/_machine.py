@@ -16,8 +16,7 @@ from jax import lax
 from jaxtyping import Array
 
 from .._checks import InputError, warn, whole
-from .._compile import trusted_filter_jit, trusted_jit
-from .._engine import as_rows
+from .._engine import as_rows, trusted_filter_jit, trusted_jit
 from .._losses import Loss, as_loss
 from ..kernel import AbstractKernelFunction
 from ._kernels import Element, map_elements, unvalued

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from .._checks import InputError, warn, whole
-from .._compile import trusted_filter_jit
+from .._engine import trusted_filter_jit
 from .._losses import AbstractLoss, Loss, as_loss
 from ._kernels import ALL, AbstractTrainKernel, Element, MatrixKernel, Start, as_kernel, zero_like
 from ._optimizers import AbstractOptimizer, as_optimizer, stepped

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ..._engine import Progress, Tile, budget, collect, finished, require
+from ..._engine import Batches, Progress, Tile, budget, collect, finished, require
 from ...signal import Pairs
-from .._batches import Batches
 from .._factors import AbstractTangents, Job, Outputs, Ready, decide, ready
 from .._trace import JaxTangents
 from ._programs import (

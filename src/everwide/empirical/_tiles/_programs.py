@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from ..._compile import trusted_jit
-from ..._engine import fitted, require
+from ..._engine import fitted, require, trusted_jit
 from .._factors import AbstractTangents, Job, Outputs, Ready, Recipe, decide, inside, own_tile, ready, strips, tile
 from .._trace import JaxTangents, Plan
 

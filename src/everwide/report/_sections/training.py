@@ -8,9 +8,8 @@ from jaxtyping import Float
 
 from ..._problem import Problem
 from ..._words import count, number, percent
-from ...spectral import gradient_flow
+from ...spectral import Spectrum, gradient_flow
 from ...theory.rates import stable_rates
-from ...training import Regression
 from .._page import BLUE, ORANGE, Fact, Figure, Grid, Section, Text, plain_ticks
 
 _LOOKS = 60
@@ -51,10 +50,11 @@ def training(problem: Problem) -> Training:
     """Gradient flow in closed form, learned from some rows and measured on the others."""
     kernel, y, train, held = problem.kernel.ntk, problem.y, problem.train, problem.held
     rates = stable_rates(kernel, None, y)
-    fit = Regression(kernel[np.ix_(train, train)], y[train])
-    times = _times(fit, len(train))
-    steps, flow = 2 * times / rates.gradient_descent, gradient_flow(times)
-    inside, outside = fit.train(flow), fit.predict(kernel[np.ix_(held, train)], flow)
+    own, cross = kernel[np.ix_(train, train)].astype(np.float64), kernel[np.ix_(held, train)]
+    spectrum = Spectrum.of(own)
+    times = _times(spectrum, len(train))
+    steps, coefficients = 2 * times / rates.gradient_descent, spectrum.apply(gradient_flow(times), y[train])
+    inside, outside = own @ coefficients, cross @ coefficients
     errors = _error(inside, y[train]), _error(outside, y[held])
     fitted, best = np.flatnonzero(errors[0] <= _LEFT), int(np.argmin(errors[1]))
     empty = np.zeros(0)
@@ -76,11 +76,11 @@ def training(problem: Problem) -> Training:
     )
 
 
-def _times(fit: Regression, n: int) -> Curve:
+def _times(spectrum: Spectrum, n: int) -> Curve:
     """From a tenth of the time of the fastest mode to ten times that of the slowest."""
-    values = fit.spectrum.values[fit.spectrum.learnable]
+    values = spectrum.values[spectrum.learnable]
     fastest, slowest = n / values.max(), n / values.min()
-    longest = 10 * slowest / fastest if fit.spectrum.learnable.all() else np.inf
+    longest = 10 * slowest / fastest if spectrum.learnable.all() else np.inf
     return fastest * np.geomspace(0.1, min(_MOST_TIME, longest), _LOOKS)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import InputError, not_negative, whole
-from ..._compile import trusted_filter_jit
+from ..._engine import trusted_filter_jit
 from ...kernel import Covariance, Kernel, on_diagonal
 from ...layers import AbstractLayer, Parts, step
 from ...signal import ArchitectureError, Demand, Pairs, Signal

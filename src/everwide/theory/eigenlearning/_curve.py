@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..._checks import InputError
-from ..._compile import trusted_jit
+from ..._engine import trusted_jit
 from ._hermite import checked_problem
 
 _MOST_STEPS = 200  # halving alone takes about 120, from the widest bracket of float64 down to its rounding

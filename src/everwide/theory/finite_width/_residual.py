@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Complex, Float, PRNGKeyArray
 
 from ..._checks import InputError, finite_array, not_negative, positive, probability, whole
-from ..._compile import trusted_filter_jit
+from ..._engine import trusted_filter_jit
 from ..._trees import Function, Params, Vector, as_vector, batch_size, from_vector, parameters
 from ...spectral import Spectrum
 from .._host import falling_bracket, root_between, trapezoids
