@@ -2,5 +2,4 @@
 
 from ._check_activation import check_activation as check_activation
 from ._check_layer import check_layer as check_layer
-from ._check_limit import check_limit as check_limit
 from ._draws import ConformanceError as ConformanceError

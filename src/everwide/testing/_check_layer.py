@@ -52,7 +52,7 @@ def check_layer(
 ) -> LayerReport:
     """Raise `ConformanceError` unless the finite networks of a layer converge to its limit.
 
-    - The limit by itself (`check_limit`): symmetry, positive semidefiniteness, the diagonal, tracked pairs of sites,
+    - The limit by itself: symmetry, positive semidefiniteness, the diagonal, tracked pairs of sites,
       masks, gradients in all numbers of the layer.
     - Kernels of sampled networks, extrapolated to infinite width, equal the limit up to `max_z` standard errors; with
       masked sites, where the input has sites, and with fresh noise in every pass, where the layer is noisy.

@@ -69,41 +69,15 @@ class Computed(NamedTuple):
         return out[0], out[1]
 
 
-def check_limit(
-    net: AbstractLayer,
-    inputs: Inputs,
-    *,
-    parametrization: Parametrization | str = Parametrization.NTK,
-    width: int = 1,
-    noisy: bool = False,
-) -> Computed:
+def check(layer: AbstractLayer, limit: Limit, inputs: Inputs, *, noisy: bool) -> Computed:
     """Raise `ConformanceError` unless the kernels of an infinitely wide network are what kernels must be.
 
     They are symmetric and positive semidefinite; the diagonal is that of twins; tracking more pairs of sites, masks of
     sites that all exist, and what a masked site holds change nothing; gradients in all numbers of the network are
-    finite where examples coincide or vanish, and equal to difference quotients elsewhere.
-
-    Args:
-        net: The network.
-        inputs: Three examples or more.
-        parametrization: As in `net.init`.
-        width: Of layers that leave theirs open; read in the standard parametrization only.
-        noisy: Two passes of one example differ, so that its own kernel is larger than that of a twin.
-
-    Returns:
-        The kernels: `block` and `diagonal` of the inputs, and `kernels()`, both matrices with that diagonal.
-
-    >>> import everwide as ew, jax.numpy as jnp
-    >>> from everwide.testing import check_limit
-    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense())
-    >>> computed = check_limit(net, ew.Inputs(jnp.eye(2)[jnp.array([0, 1, 1])]))
+    finite where examples coincide or vanish, and equal to difference quotients elsewhere. Faults are those of `layer`,
+    which is part of the network. `noisy`: two passes of one example differ, so that its own kernel is larger than that
+    of a twin.
     """
-    limit = Limit(net, tuple(inputs.x.shape[1:]), Parametrization(parametrization), width)
-    return check(net, limit, inputs, noisy=noisy)
-
-
-def check(layer: AbstractLayer, limit: Limit, inputs: Inputs, *, noisy: bool) -> Computed:
-    """The same, for the limit of a network; faults are those of `layer`, which is part of it."""
     tolerance, cancelling = exact_for(inputs.x.dtype), cancelling_for(inputs.x.dtype)
     run = quick_jit(limit.blocks)
     computed = run(inputs)
