@@ -10,6 +10,8 @@ pytestmark = pytest.mark.once
 
 # Say the second, not the first.
 SAY = {
+    "C_b": "b_std",
+    "C_w": "w_std",
     "accuracy": "tolerance",
     "alpha": "ridge, relative_ridge",
     "apply": "f",
@@ -20,6 +22,7 @@ SAY = {
     "eta": "rate",
     "field": "which",
     "high": "x1, x2",
+    "k": "kernel",
     "learning_rate": "rate",
     "low": "x1, x2",
     "lr": "rate",
@@ -34,6 +37,7 @@ SAY = {
     "rows": "n, where it is a count",
     "rtol": "tolerance",
     "shape": "input_shape",
+    "std": "w_std, b_std",
     "tol": "tolerance",
     "variance": "w_std, b_std, noise",
     "verbose": "progress",
@@ -41,11 +45,14 @@ SAY = {
 }
 # Where the word is right, and why: a path, or how paths begin.
 EXCEPTIONS = {
+    "C_b": {"everwide.theory.criticality.": "variances, in which the literature draws its phase diagrams"},
+    "C_w": {"everwide.theory.criticality.": "variances, in which the literature draws its phase diagrams"},
     "alpha": {
         "everwide.activations.Elu": "what everybody calls it",
         "everwide.theory.deep_linear.marchenko_pastur": "the ratio of both sides of a matrix, as the law has it",
         "everwide.theory.deep_linear.posterior_scale": "the ratio of rows to inputs, as the paper has it",
     },
+    "k": {"everwide.layers.": "what flows through a layer, not a matrix"},
     "random_state": {"everwide.estimators.": "scikit-learn's name"},
     "rows": {
         "everwide.theory.eigenlearning.learnability": "which rows, not how many",
@@ -56,6 +63,7 @@ EXCEPTIONS = {
         "everwide.layers.Resize": "the sites that are wanted",
         "everwide.signal.Signal": "that of a signal, which is no example",
     },
+    "std": {"everwide.theory.eigenlearning.hermite_coefficients": "of a Gaussian input, not of a weight"},
     "variance": {
         "everwide.theory.criticality.propagate": "of the inputs",
         "everwide.theory.deep_linear.marchenko_pastur": "of the entries of a matrix",

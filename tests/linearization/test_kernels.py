@@ -66,7 +66,7 @@ def test_gradients_and_jit():
 
 
 def test_asymmetry_is_found_inside_jit():
-    with pytest.raises(Exception, match="k is not symmetric"):
+    with pytest.raises(Exception, match="kernel is not symmetric"):
         jax.block_until_ready(jax.jit(label_alignment)(jnp.asarray([[1.0, 0.5], [0.0, 1.0]]), jnp.ones(2)))
 
 

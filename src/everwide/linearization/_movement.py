@@ -64,15 +64,15 @@ def kernel_distance(k0: Any, k1: Any) -> KernelDistance:
     return KernelDistance(frobenius, frobenius / jnp.linalg.norm(first), jnp.linalg.norm(change, 2), alignment, cka)
 
 
-def label_alignment(k: Any, y: Any) -> LabelAlignment:
+def label_alignment(kernel: Any, y: Any) -> LabelAlignment:
     """The cosine between a kernel and that of the labels: near 1, the kernel alone explains them.
 
     Args:
-        k: `(n, n)`, symmetric.
+        kernel: `(n, n)`, symmetric.
         y: `(n,)` or `(n, outputs)`.
 
     Returns:
-        `uncentred`: `<k, y y^T> / (|k|_F |y y^T|_F)`; `centred`: the same for the centred kernel and labels, `nan` for
+        `uncentred`: `<K, y y^T> / (|K|_F |y y^T|_F)`; `centred`: the same for the centred kernel and labels, `nan` for
         labels that are all equal.
 
     >>> import jax.numpy as jnp
@@ -84,14 +84,14 @@ def label_alignment(k: Any, y: Any) -> LabelAlignment:
     Cristianini et al. 2001; centred: Cortes, Mohri and Rostamizadeh 2012, Algorithms for learning kernels based on
     centered alignment.
     """
-    kernel, labels = symmetric(k, "k"), jnp.asarray(y)
-    if labels.ndim not in (1, 2) or len(labels) != len(kernel):
+    matrix, labels = symmetric(kernel, "kernel"), jnp.asarray(y)
+    if labels.ndim not in (1, 2) or len(labels) != len(matrix):
         raise InputError(
-            f"y has shape {labels.shape}, but k has {len(kernel)} examples. Expected (n,) or (n, outputs)."
+            f"y has shape {labels.shape}, but the kernel has {len(matrix)} examples. Expected (n,) or (n, outputs)."
         )
-    labels = labels.reshape(len(labels), -1).astype(kernel.dtype)
+    labels = labels.reshape(len(labels), -1).astype(matrix.dtype)
     outer = labels @ labels.T
-    return LabelAlignment(_cosine(kernel, outer), _cosine(_centred(kernel), _centred(outer)))
+    return LabelAlignment(_cosine(matrix, outer), _cosine(_centred(matrix), _centred(outer)))
 
 
 def symmetric(k: Any, label: str) -> Float[Array, "n n"]:
