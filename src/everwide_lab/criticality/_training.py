@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from everwide import Dense, Serial, Tanh
+from everwide import Dense, Repeat, Serial, Tanh
 from everwide.theory.criticality import phase_diagram
 
 from .._training import Params, begin, compiled, descend
@@ -59,9 +59,10 @@ def trainability(weight: float, bias: float, data: Digits, sizes: Sizes) -> list
 def tanh_network(weight: float, bias: float, variance: float, depth: int, width: int) -> Serial:
     """`depth` hidden layers. The first brings images to `variance`; `weight`, `bias`: `C_w` and `C_b` of the others."""
     b_std = math.sqrt(bias)
-    scales = [max(variance - bias, 0.0), *[weight] * (depth - 1)]
-    hidden = [layer for c in scales for layer in (Dense(width, w_std=math.sqrt(c), b_std=b_std), Tanh())]
-    return Serial(*hidden, Dense(10, b_std=0.0))
+    first, others = (
+        Serial(Dense(width, w_std=math.sqrt(c), b_std=b_std), Tanh()) for c in (max(variance - bias, 0.0), weight)
+    )
+    return Serial(first, Repeat(others, depth - 1), Dense(10, b_std=0.0))
 
 
 def trained_accuracy(
@@ -73,7 +74,8 @@ def trained_accuracy(
     batches = rng.integers(0, len(data.x), (seeds, steps, _BATCH), dtype=np.int32)
     dtype = jnp.result_type(float)
     given = Digits(jnp.asarray(data.x, dtype), jnp.asarray(data.labels))
-    return np.asarray(_accuracies(net, given, keys, jnp.asarray(batches), jnp.asarray(rate, dtype)))
+    traced = jax.tree.map(lambda number: jnp.asarray(number, dtype), net)  # other variances need no other code
+    return np.asarray(_accuracies(traced, given, keys, jnp.asarray(batches), jnp.asarray(rate, dtype)))
 
 
 @compiled
