@@ -4,6 +4,7 @@ import importlib.util
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
 pytestmark = pytest.mark.once
@@ -40,7 +41,9 @@ def python_of(page: Path) -> str:
 
 
 def run(source: str, path: Path) -> None:
-    exec(compile(source, str(path), "exec"), {"__name__": path.stem})
+    """Under the usual promotion of dtypes, which readers have, and which schedules of optax need."""
+    with jax.numpy_dtype_promotion("standard"):
+        exec(compile(source, str(path), "exec"), {"__name__": path.stem})
 
 
 @pytest.fixture
