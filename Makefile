@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast uci regression images clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast curves curves-prior uci regression images clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -93,6 +93,12 @@ accuracy: $(VENV)/.has-test  ## the accuracy of float32 kernels; ARGS= goes to b
 
 forecast: $(VENV)/.has-test  ## forecasts from 500 rows against measured errors; ARGS= to benchmarks/forecast.py
 	$(BIN)/python benchmarks/forecast.py $(ARGS)
+
+curves: $(VENV)/.has-test  ## learning curves continued, by a prior that has not seen them; ARGS= to benchmarks/curves.py
+	$(BIN)/python benchmarks/curves.py $(ARGS)
+
+curves-prior: $(VENV)/.has-test  ## learn the numbers of everwide.forecasting.extrapolate again
+	$(BIN)/python benchmarks/curves_prior.py
 
 uci regression images: $(VENV)/.has-test  ## estimators beside forests, boosting and SVMs on real data; ARGS= goes to the script
 	$(BIN)/python benchmarks/$@.py $(ARGS)

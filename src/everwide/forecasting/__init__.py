@@ -1,5 +1,6 @@
-"""How much data a network needs, from a labelled pilot."""
+"""How much data a network needs, from a labelled pilot; and how any learning curve goes on."""
 
+from ._extrapolate import extrapolate as extrapolate
 from ._forecast import ForecastWarning as ForecastWarning
 from ._forecast import compare_forecasts as compare_forecasts
 from ._forecast import forecast as forecast

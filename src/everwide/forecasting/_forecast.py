@@ -67,7 +67,7 @@ class Forecast:
         probability(quantile, "samples_needed: quantile")
         value = self.beliefs.wrong if classes else self.beliefs.log_errors
         limit = 1 - target if classes else math.log(target)
-        needed = _first_below(lambda n: np.quantile(value(n), quantile, axis=-1), limit + 1e-12)
+        needed = first_below(lambda n: np.quantile(value(n), quantile, axis=-1), limit + 1e-12)
         if needed > self.trusted_to:
             _warn(self.rows, self.trusted_to, f"samples_needed({target!r}) = {needed:g}")
         return needed
@@ -80,15 +80,10 @@ class Forecast:
 
     def plot(self, ax: Any = None) -> Any:
         """The measured beginning, the forecast, its interval, and how far it is trusted; on matplotlib axes."""
-        ax, order, measured = axes(ax, "table()"), self.n.argsort(), self.measured
-        n, low, high, error = (values[order] for values in (self.n, self.low, self.high, self.error))
-        ax.fill_between(n, low, high, alpha=0.2, color="C0", label=f"{self.level:.0%} interval")
-        ax.plot(n, error, color="C0", label="forecast")
-        ax.plot(measured.sizes, measured.errors.mean(0), "o", color="C1", label=f"measured inside {self.rows} rows")
+        ax, interval, inside = axes(ax, "table()"), f"{self.level:.0%} interval", f"measured inside {self.rows} rows"
         ax.axvline(self.trusted_to, color="0.6", linestyle=":", label="trusted to here")
-        ax.set(xscale="log", yscale="log", xlabel="rows", ylabel="mean squared error on new rows")
-        ax.legend(frameon=False)
-        return ax
+        sizes, errors = self.measured.sizes, self.measured.errors.mean(0)
+        return draw(ax, self, interval, sizes, errors, inside, "mean squared error on new rows")
 
     def __str__(self) -> str:
         classes = "" if self.accuracy is None else "  accuracy"
@@ -99,6 +94,18 @@ class Forecast:
         parts = f"Noise {self.noise:.3g}, tail {self.tail:.3g}."
         lines.append(f"{self.task.capitalize()} from {self.rows} rows; trusted to {self.trusted_to}. {parts}")
         return "\n".join(lines)
+
+
+def draw(ax: Any, curve: Any, interval: str, sizes: np.ndarray, errors: np.ndarray, measured: str, label: str) -> Any:
+    """A curve with its interval, and what was measured, on matplotlib axes."""
+    ax, order = axes(ax, "table()"), curve.n.argsort()
+    n, low, high, error = (values[order] for values in (curve.n, curve.low, curve.high, curve.error))
+    ax.fill_between(n, low, high, alpha=0.2, color="C0", label=interval)
+    ax.plot(n, error, color="C0", label="forecast")
+    ax.plot(sizes, errors, "o", color="C1", label=measured)
+    ax.set(xscale="log", yscale="log", xlabel="rows", ylabel=label)
+    ax.legend(frameon=False)
+    return ax
 
 
 def forecast(
@@ -162,17 +169,18 @@ def forecast(
             "error falls from a sixteenth of them to all. Label more rows."
         )
     measured = measure(kernel_matrix(kernel, x, which), targets, ridge, seed)
-    asked = _rows_asked_for(n, measured.rows)
+    asked = rows_asked_for(n, measured.rows, "forecast")
     return _made(asked, measured, beliefs_of(measured, seed), level, targets.task)
 
 
-def _rows_asked_for(n: Any, rows: int) -> np.ndarray:
+def rows_asked_for(n: Any, rows: int, label: str) -> np.ndarray:
+    """Whole numbers, one or several; by default from an eighth of the pilot to 20 times as many."""
     if n is None:
         return np.unique(np.geomspace(max(8, rows / 8), _LARGEST_FACTOR * rows, 16).astype(int))
     asked = np.atleast_1d(np.asarray(n))
     numbers = asked.ndim == 1 and asked.size and asked.dtype.kind in "iuf"
     if not numbers or not ((asked >= 1) & (asked <= _MOST) & (asked == np.floor(asked))).all():
-        raise InputError(f"forecast(n={n!r}): expected rows, one number or several: whole numbers from 1 to {_MOST:g}.")
+        raise InputError(f"{label}(n={n!r}): expected rows, one number or several: whole numbers from 1 to {_MOST:g}.")
     return asked.astype(np.int64)
 
 
@@ -215,7 +223,7 @@ def _trusted_to(rows: int, beliefs: Beliefs) -> int:
     return int(looked_at[narrow].max()) if narrow.any() else rows
 
 
-def _first_below(curve: Any, limit: float) -> float:
+def first_below(curve: Any, limit: float) -> float:
     """The smallest whole number at which a falling curve is at most `limit`: on a grid, then by bisection."""
     grid = np.unique(np.geomspace(1, _MOST, 400).astype(np.int64))
     below = np.flatnonzero(curve(grid) <= limit)
