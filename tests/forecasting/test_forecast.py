@@ -9,8 +9,7 @@ from sklearn.datasets import load_digits
 import everwide as ew
 import everwide.forecasting as fc
 from everwide.forecasting import _pilot
-from everwide.forecasting._pilot import measure, targets_of
-from everwide.forecasting._shapes import weigh
+from everwide.forecasting._pilot import measure, targets_of, weigh
 
 NET = ew.Serial(ew.Dense(w_std=2**0.5, b_std=0.1), ew.Relu(), ew.Dense(1))
 RNG = np.random.default_rng(0)

@@ -12,8 +12,7 @@ from jaxtyping import Float
 from .._checks import InputError, not_negative, probability, whole
 from .._gram import kernel_matrix
 from .._words import axes
-from ._pilot import Measured, measure, targets_of
-from ._shapes import Beliefs, beliefs_of
+from ._pilot import Beliefs, Measured, beliefs_of, measure, targets_of
 
 _FEWEST = 64
 _LARGEST_RATIO = 2.0  # between the ends of the 90 % interval, up to which a forecast is trusted
