@@ -126,11 +126,15 @@ def test_images_arrive_at_the_fixed_point_and_stay_there():
     weight, bias, fixed = 1.2, 0.05, float(phase_diagram(np.tanh, C_w=1.2, C_b=0.05).K_star)
     net, x = tanh_network(weight, bias, fixed, 4, 32), digits().x[:3].astype(np.float64)
     np.testing.assert_allclose(np.mean(x**2, 1), 1, rtol=1e-5)
-    for depth in range(4):
-        seen = ew.nngp(ew.Serial(*net.layers[: 2 * depth + 1]), x)
-        np.testing.assert_allclose(np.diag(seen), fixed, rtol=1e-4)
+    first, others, _ = net.layers
+    assert others.times == 3
+    before = [first.layers[:1], *([first, *[others.layer] * depth, others.layer.layers[0]] for depth in range(3))]
+    for part in before:  # each activation
+        np.testing.assert_allclose(np.diag(ew.nngp(ew.Serial(*part), x)), fixed, rtol=1e-4)
     params = net.init(jr.key(0), (64,), parametrization="standard")
-    np.testing.assert_allclose(np.var(params[2].weight), weight / 32, rtol=0.1)  # of standard networks
+    second, deeper = (affine.weight for affine, _ in params[1])
+    assert (second.shape, deeper.shape) == ((32, 32), (2, 32, 32))
+    np.testing.assert_allclose([np.var(second), np.var(deeper)], weight / 32, rtol=0.1)  # of standard networks
     assert not np.any(params[-1].bias)
 
 
