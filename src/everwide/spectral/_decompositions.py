@@ -111,7 +111,8 @@ class Spectrum(eqx.Module):
         if roots.size > 1:
             matrix *= roots
             matrix *= roots[:, None]
-        values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False, overwrite_a=True)
+        driver = "evd" if len(matrix) > 1 else "ev"  # scipy 1.13 has no room for a single number
+        values, vectors = scipy.linalg.eigh(matrix, driver=driver, check_finite=False, overwrite_a=True)
         return cls(values, vectors, int(np.sum(values > noise)), roots)
 
     @property
