@@ -110,6 +110,7 @@ reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/
 	$(BIN)/everwide reproduce lee2019
 	$(BIN)/everwide reproduce criticality
 	$(BIN)/everwide reproduce simon2021
+	$(BIN)/everwide reproduce catapult
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches

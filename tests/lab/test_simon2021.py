@@ -193,7 +193,7 @@ def test_everything_runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["simon2021", "criticality"])
+@pytest.mark.parametrize("name", ["simon2021", "criticality", "catapult"])
 def test_the_command_writes_table_figure_and_verdicts(name, tmp_path):
     from typer.testing import CliRunner
 

@@ -32,12 +32,14 @@ _QUICK: dict[str, dict[str, Any]] = {
     "lee2019": {"widths": (8, 16), "steps": 10, "seeds": 2, "n": 4},
     "criticality": {"width": 32, "draws": 0.02, "steps": 2},
     "simon2021": {"widths": (8,), "steps": 20, "seeds": 2, "draws": 4, "points": 200},
+    "catapult": {"widths": (16,), "steps": 60, "seeds": 2, "n": 16},
 }
 _COLUMNS = {
     "sernau2024": "arm width test spread seeds",
     "lee2019": "regime width gap_infinite gap_linearized",
     "criticality": "experiment activation C_w place predicted measured error",
     "simon2021": "domain target n width learnability predicted_learnability error predicted_error",
+    "catapult": "activation hidden_layers width curvature_change rose_first flatness limit test_gain",
 }
 
 
@@ -120,6 +122,21 @@ def simon2021(
     """Kernel regression and finite networks beside what eigenvalues predict."""
     sizes = {"widths": _widths(widths), "steps": steps, "seeds": seeds, "draws": draws}
     _run("simon2021", sizes, quick, out, as_json)
+
+
+@reproduce.command("catapult", epilog=examples("reproduce catapult --quick", "reproduce catapult --widths 64,1024"))
+def catapult(
+    widths: Widths = None,
+    steps: Steps = None,
+    seeds: Seeds = None,
+    n: Annotated[int | None, typer.Option("--n", min=2, help="Training rows.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Networks trained below and above the largest rate of the linear theory: lazy, catapulted, diverged."""
+    sizes = {"widths": _widths(widths), "steps": steps, "seeds": seeds, "n": n}
+    _run("catapult", sizes, quick, out, as_json)
 
 
 def _run(name: str, sizes: dict[str, Any], quick: bool, out: Path | None, as_json: bool) -> None:
