@@ -9,7 +9,7 @@ import everwide as ew
 import everwide.training as tr
 from everwide._networks import adam, train_networks
 
-pytestmark = [pytest.mark.once, pytest.mark.as_users]
+pytestmark = pytest.mark.once
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4))
@@ -26,20 +26,30 @@ def test_a_linear_network_ends_at_least_squares():
     found = train_networks(ew.Dense(1), X, LINE, [ALL], [ALL], loss=tr.Mse(), optimizer=optax.adam(rate), patience=500)
     solution = np.linalg.lstsq(X[ALL], LINE[ALL], rcond=None)[0]
     np.testing.assert_allclose(found.outputs[0][:, 0], X @ solution, atol=2e-2)
-    np.testing.assert_allclose(found.held_loss[0], np.mean((X[ALL] @ solution - LINE[ALL]) ** 2) / 2, rtol=1e-3)
+    np.testing.assert_allclose(found.held_score[0], np.mean((X[ALL] @ solution - LINE[ALL]) ** 2) / 2, rtol=1e-3)
 
 
 def test_held_out_rows_say_when_to_stop():
-    noise = np.random.default_rng(1).integers(0, 3, size=120)
+    noise = np.random.default_rng(1).normal(size=120)
     free, stopped = (
-        train_networks(READS, X, noise, [ALL], [held], loss=tr.SoftmaxCrossEntropy(), width=128, steps=2000)
-        for held in (ALL, FEW)
+        train_networks(DEEP, X, noise, [ALL], [held], loss=tr.Mse(), width=128, steps=2000) for held in (ALL, FEW)
     )
     assert stopped.steps[0] < 200 < free.steps[0]
-    assert free.loss[0] < 0.3 < stopped.loss[0] + 1
-    shares = [jax.nn.log_softmax(one.outputs[0][FEW])[np.arange(40), noise[FEW]] for one in (stopped, free)]
-    assert -np.mean(shares[0]) == pytest.approx(stopped.held_loss[0], rel=1e-4)
-    assert np.mean(shares[0]) > np.mean(shares[1])
+    assert free.loss[0] < 0.1
+    errors = [np.mean((one.outputs[0][FEW, 0] - noise[FEW]) ** 2) / 2 for one in (stopped, free)]
+    assert errors[0] == pytest.approx(stopped.held_score[0], rel=1e-4)
+    assert errors[0] < errors[1]
+
+
+def test_classes_are_stopped_by_their_errors():
+    """Where a quarter of the labels is noise, the loss would stop long before the errors do."""
+    flipped = np.where(
+        np.random.default_rng(1).uniform(size=120) < 0.25, 1 - (X[:, 0] * X[:, 1] > 0), X[:, 0] * X[:, 1] > 0
+    )
+    net, loss = ew.Serial(READS.layers[0], ew.Relu(), ew.Dense(2)), tr.SoftmaxCrossEntropy()
+    found = train_networks(net, X, flipped.astype(int), [ALL], [FEW], loss=loss, width=128, steps=1000)
+    wrong = np.mean(found.outputs[0][FEW].argmax(1) != flipped[FEW])
+    assert wrong < found.held_score[0] < wrong + 0.01
 
 
 def test_outputs_are_those_of_the_parameters_and_networks_differ():

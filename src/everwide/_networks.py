@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ._checks import InputError, whole
 from ._engine import Progress, Rows, as_rows
-from ._losses import AbstractLoss, Loss, as_loss
+from ._losses import AbstractLoss, Loss, SoftmaxCrossEntropy, as_loss
 from .kernel import Example
 from .layers import AbstractLayer
 from .signal import ArchitectureError, Parametrization, Signal
@@ -25,21 +25,24 @@ Params = Any
 _TOGETHER = 256  # rows that go through a network at once, outside of training
 _FEWEST_STEPS = 20  # between two looks at the held-out rows, which otherwise lie one pass over the rows apart
 _LARGEST = float(np.finfo(np.float32).max)
+_TIE = 1e-3  # of a loss, beside a share of wrong rows
 _RATE = 1e-3  # of Adam, as most people leave it
 
 
 class Trained(NamedTuple):
-    """Networks at the step at which the loss of their held-out rows was smallest; one entry a network.
+    """Networks at the step at which they were best on their held-out rows; one entry a network.
 
     - `outputs`: for all rows of `x`, those that were not learned among them.
-    - `loss`: of minibatches, a mean over the last steps; `held_loss`: the smallest; `steps`: until then.
+    - `loss`: of minibatches, a mean over the last steps.
+    - `held_score`: the smallest of the held-out rows, a loss; with softmax cross-entropy the share of wrong classes,
+      where a thousandth of the loss decides between equals. `steps`: until then.
     - `diverged`: the training loss ended above that of the held-out rows before training, or was not finite.
     - `before`, `after`: parameters, for `net.apply`.
     """
 
     outputs: Float[np.ndarray, "networks rows outputs"]
     loss: Float[np.ndarray, " networks"]
-    held_loss: Float[np.ndarray, " networks"]
+    held_score: Float[np.ndarray, " networks"]
     steps: Int[np.ndarray, " networks"]
     diverged: Bool[np.ndarray, " networks"]
     before: tuple[Params, ...]
@@ -71,17 +74,24 @@ class Plan(eqx.Module):
         """For every row, a few at a time."""
         return lax.map(lambda one: self.net.apply(params, one), rows, batch_size=_TOGETHER)
 
-    def mean_loss(self, params: Params, rows: Example, y: Array, part: Part) -> Float[Array, ""]:
-        """Over the rows of a part, a few at a time, and no others."""
-        together = min(_TOGETHER, len(part.places))
+    def held_out(self, params: Params, rows: Example, y: Array, part: Part) -> Float[Array, "2"]:
+        """Means over the rows of a part: what is to be smallest, and the loss. A few rows at a time, and no others.
+
+        Classes are told apart better while their cross-entropy rises already, so that what counts is the share that is
+        wrong; the loss decides between equals.
+        """
+        together, counts = min(_TOGETHER, len(part.places)), isinstance(self.loss, SoftmaxCrossEntropy)
 
         def add(at: Array, total: Array) -> Array:
             places = lax.dynamic_slice_in_dim(part.places, at * together, together)
             outputs = jax.vmap(lambda one: self.net.apply(params, one))(jax.tree.map(lambda a: a[places], rows))
             losses = jax.vmap(self.loss)(outputs, y[places])
-            return total + jnp.sum(jnp.where(at * together + jnp.arange(together) < part.size, losses, 0))
+            labels = y[places] if y.ndim == 1 else y[places].argmax(-1)
+            scores = (outputs.argmax(-1) != labels) + _TIE * losses if counts else losses
+            known = at * together + jnp.arange(together) < part.size
+            return total + jnp.sum(jnp.where(known, jnp.stack([scores, losses]), 0), 1)
 
-        return lax.fori_loop(0, -(-part.size // together), add, jnp.zeros(())) / part.size.astype(float)
+        return lax.fori_loop(0, -(-part.size // together), add, jnp.zeros(2)) / part.size.astype(float)
 
     def batch_loss(self, params: Params, rows: Example, y: Array, key: Array) -> Float[Array, ""]:
         """Of one minibatch, with noise of its own for every row where the network has dropout."""
@@ -98,7 +108,7 @@ class State(NamedTuple):
     step: Int[Array, ""]
     loss: Float[Array, ""]
     best: Params
-    best_loss: Float[Array, ""]
+    best_score: Float[Array, ""]
     best_step: Int[Array, ""]
     first_loss: Float[Array, ""]  # of the held-out rows
 
@@ -107,7 +117,7 @@ class State(NamedTuple):
 def _train(
     plan: Plan, rows: Example, y: Array, train: Part, held: Part, limits: Int[Array | np.ndarray, "2"], key: Array
 ) -> tuple[Params, State, Float[Array, "rows outputs"]]:
-    """Parameters before training, the end, and the best outputs. `limits`: steps, and looks without a smaller loss."""
+    """Parameters before training, the end, and the best outputs. `limits`: steps, and looks without a better one."""
     start, batches, zero = plan.first(key, rows), jr.fold_in(key, 1), jnp.zeros((), jnp.int32)
     between = jnp.maximum(-(-train.size // plan.batch_size), _FEWEST_STEPS)
 
@@ -124,11 +134,11 @@ def _train(
         is_first = jnp.isinf(now.first_loss)
         end = now.step + jnp.where(is_first, 0, between)
         params, memory, total = lax.fori_loop(now.step, end, step, (now.params, now.memory, jnp.zeros(())))
-        seen = plan.mean_loss(params, rows, y, held)
-        old, new = (now.best, now.best_loss, now.best_step), (params, seen, end)
-        best, best_loss, best_step = jax.tree.map(lambda a, b: jnp.where(seen < now.best_loss, b, a), old, new)
-        first = jnp.where(is_first, jnp.minimum(seen, _LARGEST), now.first_loss)
-        return State(params, memory, end, total / between.astype(float), best, best_loss, best_step, first)
+        score, loss = plan.held_out(params, rows, y, held)
+        old, new = (now.best, now.best_score, now.best_step), (params, score, end)
+        best, best_score, best_step = jax.tree.map(lambda a, b: jnp.where(score < now.best_score, b, a), old, new)
+        first = jnp.where(is_first, jnp.minimum(loss, _LARGEST), now.first_loss)
+        return State(params, memory, end, total / between.astype(float), best, best_score, best_step, first)
 
     def goes_on(now: State) -> Array:
         waits = now.step - now.best_step < limits[1] * between
@@ -157,7 +167,7 @@ def train_networks(
     seed: int = 0,
     progress: Callable[[Progress], None] | None = None,
 ) -> Trained:
-    """Train finite networks, each on some of the rows, until the loss of its held-out rows no longer falls.
+    """Train finite networks, each on some of the rows, until it no longer becomes better on its held-out rows.
 
     One network after the other: each ends when it is done, and on a CPU nothing is gained by training several at once.
     Sizes are padded, so that all networks of a call, and most calls with the same network, optimizer object and shape
@@ -177,7 +187,7 @@ def train_networks(
         width: of every layer that leaves its own open.
         steps: at the most.
         batch_size: rows of a step.
-        patience: looks at the held-out rows without a smaller loss, after which training ends. One looks once
+        patience: looks at the held-out rows without a better one, after which training ends. One looks once
             a pass, and every 20 steps at the most.
         parametrization: "mup" is what frameworks do ("standard"), but that outputs start near 0: with the rates that
             people use it learned numbers with a third less error, and classes as well.
@@ -217,7 +227,7 @@ def train_networks(
     return Trained(
         outputs=np.stack([np.asarray(each)[: len(targets)] for each in outputs]),
         loss=last,
-        held_loss=np.array([float(state.best_loss) for state in states]),
+        held_score=np.array([float(state.best_score) for state in states]),
         steps=np.array([int(state.best_step) for state in states]),
         diverged=np.array([not float(one.loss) <= float(one.first_loss) for one in states]),  # as NaN has
         before=starts,
