@@ -60,6 +60,7 @@ _ROOMS = (
     "signal",
     "spectral",
     "tables",
+    "tasks",
     "testing",
     "theory",
     "training",

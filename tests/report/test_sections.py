@@ -244,11 +244,23 @@ def test_the_block_that_a_network_repeats(net, activation, variance):
 def test_forecast_is_that_of_forecasting(numbers):
     result = forecast.forecast(numbers)
     direct = forecasting.forecast(numbers.kernel.ntk, None, numbers.y[:, 0], result.n[:2], task="regression")
-    np.testing.assert_allclose(result.error[:2], direct.error)
-    goal = result.targets[0] / np.std(numbers.labels)
+    square = np.var(numbers.labels)
+    np.testing.assert_allclose(result.error[:2], square * direct.error)
+    np.testing.assert_allclose(result.measured, square * direct.measured.errors.mean(0))
+    assert result.noise + result.tail == pytest.approx(square * (direct.noise + direct.tail))
     assert result.n_needed[0] >= len(numbers.labels)
     assert (result.n[result.now], result.n[result.twice]) == (90, 180)
-    assert goal == pytest.approx(0.9 * np.sqrt(result.error[result.now]))
+    assert result.targets[0] == pytest.approx(0.9**2 * result.error[result.now])
+
+
+def test_goals_beyond_what_is_trusted_are_marked_where_they_are_read_first(numbers):
+    result = forecast.forecast(numbers)
+    near = replace(result, n_needed=[100.0, 200.0, 300.0], trusted_to=150)
+    far = replace(near, n_needed=[151.0, 200.0, 300.0])
+    known, guessed = forecast.tile(near), forecast.tile(far)
+    assert known.label == "rows needed"
+    assert "guess" in guessed.label
+    assert "trusted to 150" in guessed.meaning
 
 
 def test_cross_validation_predicts_every_row_once_from_others(numbers):

@@ -15,8 +15,8 @@ from .._page import BLUE, GREY, INK, ORANGE, Fact, Figure, Grid, Section, Text, 
 
 _GOOD_GAIN, _POOR_GAIN = 0.15, 0.05  # of the squared error, from twice the rows
 _FAR = 10  # times what is trusted
-_CURVES = ("error", "low", "high", "accuracy", "accuracy_low", "accuracy_high")
-_OF_CURVE = ("n", *_CURVES, "noise", "tail", "trusted_to")  # as `everwide.forecasting` has them
+_SQUARES = ("error", "low", "high", "noise", "tail")
+_AS_THEY_ARE = ("n", "accuracy", "accuracy_low", "accuracy_high", "trusted_to")
 Curve = Float[np.ndarray, " sizes"]
 
 
@@ -24,10 +24,12 @@ Curve = Float[np.ndarray, " sizes"]
 class Forecast:
     """The forecast of `everwide.forecasting` by rows `n`, and the rows needed for some targets.
 
-    - `error`, `low`, `high`, `noise`, `tail`: squared errors in units of `unit` squared. `accuracy`...: for classes.
+    Every error of numbers is a mean square, in units of the target squared; of classes, that of their indicators.
+
+    - `error`, `low`, `high`, `noise`, `tail`: mean squared errors. `accuracy`...: for classes.
     - `n_now`: rows of the table, at the place `now` of `n`; twice as many at `twice`. `n_pilot`: with kernels.
-    - `measured`: squared errors, or shares of wrong classes, at `measured_sizes`.
-    - `targets`: accuracies, or root mean square errors in units of the target; `n_needed`: rows for them.
+    - `measured`: mean squared errors, or shares of wrong classes, at `measured_sizes`.
+    - `targets`: mean squared errors, or accuracies; `n_needed`: rows for them.
     """
 
     n_pilot: int
@@ -48,18 +50,17 @@ class Forecast:
     trusted_to: int
     targets: list[float]
     n_needed: list[float]
-    unit: float
 
     def score(self, place: int) -> str:
         """Accuracy, or root mean square error, at that place of `n`."""
         if self.accuracy is not None:
             return percent(float(self.accuracy[place]))
-        return number(self.unit * math.sqrt(float(self.error[place])))
+        return number(math.sqrt(float(self.error[place])))
 
 
 def forecast(problem: Problem) -> Forecast:
     """`everwide.forecasting.forecast` from the rows with kernels."""
-    classes, n, pilot, unit = problem.classes is not None, problem.table.n, len(problem.rows), problem.unit
+    classes, n, pilot, square = problem.classes is not None, problem.table.n, len(problem.rows), problem.unit**2
     grid = np.geomspace(pilot / 16, max(20 * pilot, 2 * n), 40).astype(int)
     sizes = np.unique(np.concatenate([grid, [n, 2 * n]]))
     now, twice = int(np.searchsorted(sizes, n)), int(np.searchsorted(sizes, 2 * n))
@@ -74,11 +75,11 @@ def forecast(problem: Problem) -> Forecast:
         now=now,
         twice=twice,
         measured_sizes=curve.measured.sizes,
-        measured=np.mean(curve.measured.wrong if classes else curve.measured.errors, axis=0),
-        targets=targets if classes else [unit * math.sqrt(one) for one in targets],
+        measured=np.mean(curve.measured.wrong if classes else square * curve.measured.errors, axis=0),
+        targets=targets if classes else [square * one for one in targets],
         n_needed=needed,
-        unit=unit,
-        **{name: getattr(curve, name) for name in _OF_CURVE},
+        **{name: square * getattr(curve, name) for name in _SQUARES},
+        **{name: getattr(curve, name) for name in _AS_THEY_ARE},
     )
 
 
@@ -136,7 +137,7 @@ def _grid(result: Forecast) -> Grid:
     classes = result.accuracy is not None
     rows = tuple(
         (
-            percent(target, 2) if classes else number(target),
+            percent(target, 2) if classes else number(math.sqrt(target)),
             _about(needed, result.trusted_to),
             "yes" if needed <= result.trusted_to else "no",
         )
@@ -147,13 +148,13 @@ def _grid(result: Forecast) -> Grid:
 
 
 def _draw(figure: Any, result: Forecast) -> None:
-    ax, classes, unit = figure.subplots(), result.accuracy is not None, result.unit
+    ax, classes = figure.subplots(), result.accuracy is not None
     if classes:
         middle, low, high = (100 * np.asarray(c) for c in (result.accuracy, result.accuracy_low, result.accuracy_high))
         measured = 100 * (1 - result.measured)
     else:
-        middle, low, high = (unit * np.sqrt(c) for c in (result.error, result.low, result.high))
-        measured = unit * np.sqrt(result.measured)
+        middle, low, high = (np.sqrt(c) for c in (result.error, result.low, result.high))
+        measured = np.sqrt(result.measured)
     ax.fill_between(result.n, low, high, color=BLUE, alpha=0.18, linewidth=0, label="90 % interval")
     ax.plot(result.n, middle, color=BLUE, label="forecast")
     ax.plot(result.measured_sizes, measured, "o", color=INK, markersize=3.5, label="measured")
@@ -167,12 +168,16 @@ def _draw(figure: Any, result: Forecast) -> None:
     figure.legend(loc="outside upper left", ncols=3)
 
 
-def _tile(result: Forecast) -> Fact:
+def tile(result: Forecast) -> Fact:
+    """The first goal; it is marked where the forecast is not trusted so far."""
     needed, goal = result.n_needed[0], result.targets[0]
-    aim = f"for an error of {number(goal)}" if result.accuracy is None else f"for {percent(goal)} accuracy"
+    aim = f"for an error of {number(math.sqrt(goal))}" if result.accuracy is None else f"for {percent(goal)} accuracy"
     if not math.isfinite(needed):
         return Fact("rows needed", "no number", f"{aim}: more of the same will not do it")
-    return Fact("rows needed", _about(needed, result.trusted_to), f"{aim}; there are {count(result.n_now)} now")
+    value, note = _about(needed, result.trusted_to), f"{aim}; there are {count(result.n_now)} now"
+    if needed <= result.trusted_to:
+        return Fact("rows needed", value, note)
+    return Fact("rows needed, a guess", value, f"{note}, and the forecast is trusted to {count(result.trusted_to)}")
 
 
 SECTION = Section(
@@ -182,5 +187,5 @@ SECTION = Section(
     measure=forecast,
     describe=_text,
     figure=Figure(_draw, 3.1, "The forecast beyond your rows, with the interval that should hold the truth."),
-    tile=_tile,
+    tile=tile,
 )
