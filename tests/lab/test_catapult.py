@@ -123,6 +123,14 @@ def test_rates_are_chosen_on_rows_that_are_not_measured():
     np.testing.assert_allclose(gain(one._replace(runs=chosen._replace(test=test))), 0.9 - 0.2, atol=2e-3)
 
 
+def test_networks_that_never_learn_say_nothing_of_test_rows():
+    one = made_up(LINEAR)
+    slow = one._replace(runs=one.runs._replace(last=np.full_like(one.runs.last, 0.2)))
+    assert verdicts(slow)["test"] is Verdict.UNDECIDED
+    assert verdicts(slow, made_up(RELU))["test"] is Verdict.HOLDS
+    assert "linear, 1 hidden not one that learned; relu" in claims_of([slow, made_up(RELU)], [], np.ones(1))[-1].numbers
+
+
 def test_limits_lie_between_two_rates():
     np.testing.assert_allclose(made_up(limit=5.0).limits(), (4 * 6) ** 0.5)
     assert np.isinf(made_up(limit=50.0).limits()).all()

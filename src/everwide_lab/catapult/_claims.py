@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._claims import Claim, Interval, Verdict, interval, verdict_of
+from .._claims import Claim, Verdict, interval, verdict_of
 from ._sweep import End, Kind, Runs
 
 EDGE = 2.0  # of the linear theory: rate times curvature
@@ -166,18 +166,18 @@ def _limit(swept: Sequence[Swept], activation: str, wanted: float, more: str) ->
 
 
 def _generalizes(swept: Sequence[Swept]) -> Claim:
-    gains = {kind: interval(np.concatenate([gain(one) for one in group])) for kind, group in _by_kind(swept).items()}
-    verdict = verdict_of([g.below_zero for g in gains.values()], [g.above_zero for g in gains.values()])
-    listed = "; ".join(f"{kind} {_points(g)}" for kind, g in gains.items())
+    claim = "Networks generalize better after a catapult."
+    gains = {kind: np.concatenate([gain(one) for one in group]) for kind, group in _by_kind(swept).items()}
+    told = {kind: interval(100 * values) for kind, values in gains.items() if len(values)}
+    if not told:
+        return Claim(claim, Verdict.UNDECIDED, "No network learned on both sides of 2/lambda.")
+    verdict = verdict_of([g.below_zero for g in told.values()], [g.above_zero for g in told.values()])
+    listed = "; ".join(f"{kind} {told.get(kind, 'not one that learned')}" for kind in gains)
     numbers = (
         "Share of test rows on the wrong side, best rate above 2/lambda minus best rate below, both chosen on "
         f"validation rows among runs that reached the same training loss, in points: {listed}."
     )
-    return Claim("Networks generalize better after a catapult.", verdict, numbers)
-
-
-def _points(gain: Interval) -> str:
-    return str(Interval(100 * gain.mean, 100 * gain.half)) if math.isfinite(gain.mean) else "unknown"
+    return Claim(claim, verdict, numbers)
 
 
 def gain(one: Swept) -> np.ndarray:
