@@ -1,4 +1,7 @@
-"""Forecasts from 500 labelled rows against the error measured with 2 000, 5 000 and 10 000: `make forecast`."""
+"""Forecasts from 500 labelled rows against the error measured with 2 000, 5 000 and 10 000: `make forecast`.
+
+Of kernels; with `--of network`, of networks that are trained by Adam.
+"""
 
 import argparse
 import csv
@@ -15,12 +18,16 @@ from table import machine, record, table
 
 import everwide as ew
 import everwide.forecasting as fc
+import everwide.training as tr
+from everwide._networks import train_networks
 
 PILOT, PILOTS = 500, 10
 SIZES = (2000, 5000, 10_000)
 DRAWS = {2000: 4, 5000: 2}  # training sets over which the measured error is averaged; otherwise one
 TEST = 4000
 ASKED = 0.10
+NETWORK_PILOTS, SEEDS, HELD = 2, 2, 0.2  # pilots; networks that are measured at each size; rows that stop them
+NETWORK_ASKED = 0.12
 LINES = Path(__file__).with_name("forecast.csv")
 SETS = ("fashion_mnist", "protein", "naval", "power", "kin8nm")
 
@@ -36,6 +43,7 @@ class Line(NamedTuple):
     high: float
     measured: float
     accuracy: tuple[float, float] | None  # forecast, measured
+    kernel: float = float("nan")  # its forecast, beside that of a network
 
     @property
     def relative(self) -> float:
@@ -92,6 +100,69 @@ def measured(kernel: np.ndarray, y: np.ndarray, n: int, ridge: float) -> tuple[f
     return float(error), float(accuracy)
 
 
+def network_lines(name: str, sizes: tuple[int, ...]) -> Iterator[Line]:
+    """The same of networks: errors are shares of wrong classes, or mean squared errors."""
+    most = max(sizes) + TEST
+    rows = data.fashion_mnist(most) if name == "fashion_mnist" else data.regression(name, most)
+    asked = sorted({min(n, len(rows.y) - 1000) for n in sizes})
+    truth = {n: measured_networks(rows, n) for n in asked}
+    for pilot in range(NETWORK_PILOTS):
+        chosen = np.random.default_rng(pilot).permutation(len(rows.y))[:PILOT]
+        found = fc.forecast(network(), rows.x[chosen], rows.y[chosen], n=asked, of="network", seed=pilot)
+        for at, n in enumerate(asked):
+            numbers = map(float, (found.error[at], found.low[at], found.high[at], truth[n]))
+            yield Line(name, pilot, n, *numbers, None, float(found.kernel_error[at]))
+
+
+def measured_networks(rows: data.Rows, n: int) -> float:
+    """The mean error of networks of width 256, as `forecast` trains them, that learned from n rows."""
+    classes = rows.y.dtype.kind == "i"
+    outputs = int(rows.y.max()) + 1 if classes else 1
+    block = ew.Serial(ew.Dense(w_std=2**0.5, b_std=0.1), ew.Relu())
+    net = ew.Serial(ew.Repeat(block, 3), ew.Dense(outputs)).critical()
+    orders = [np.random.default_rng(200 + seed).permutation(len(rows.y)) for seed in range(SEEDS)]
+    held = round(HELD * n)
+    train, stop, test = zip(*[np.split(order, [n - held, n])[:3] for order in orders], strict=True)
+    loss = tr.SoftmaxCrossEntropy() if classes else tr.Mse()
+    outputs = train_networks(net, rows.x, rows.y, train, stop, loss=loss, seed=1).outputs
+    pairs = [(one[rest[:TEST]], rows.y[rest[:TEST]]) for one, rest in zip(outputs, test, strict=True)]
+    return float(np.mean([np.mean(a.argmax(1) != b) if classes else np.mean((a[:, 0] - b) ** 2) for a, b in pairs]))
+
+
+def network_report(found: list[Line], seconds: float) -> str:
+    """A row for each set and size, over all pilots; then what they come to, beside the kernel's forecast."""
+    heading = ("data", "rows", "network, measured", "forecast", "relative", "its kernel's forecast", "relative", "held")
+    body = []
+    for key in _keys(found):
+        lines = [line for line in found if (line.name, line.n) == key]
+        several = lambda values, form: ", ".join(f"{value:{form}}" for value in values)
+        kernels = [line.kernel for line in lines]
+        body.append(
+            (
+                *map(str, key),
+                f"{lines[0].measured:.3g}",
+                several([line.forecast for line in lines], ".3g"),
+                several([line.relative for line in lines], "+.0%"),
+                several(kernels, ".3g"),
+                several([line.kernel / line.measured - 1 for line in lines], "+.0%"),
+                f"{sum(line.held for line in lines)} of {len(lines)}",
+            )
+        )
+    own = np.abs([line.relative for line in found])
+    kernel = np.abs([line.kernel / line.measured - 1 for line in found])
+    by_set = [(np.array([line.name == name for line in found]), name) for name in SETS]
+    sets = ", ".join(
+        f"{name} {np.median(own[at]):.1%} ({np.median(kernel[at]):.1%})" for at, name in by_set if at.any()
+    )
+    verdict = "met" if np.median(own) <= NETWORK_ASKED else "missed"
+    total = (
+        f"Median size of the relative error {np.median(own):.1%} (asked {NETWORK_ASKED:.0%}: {verdict}), that of the "
+    )
+    total += f"kernel's forecast {np.median(kernel):.1%}; by set: {sets}. Nearer than the kernel's in "
+    total += f"{np.sum(own <= kernel)} of {len(found)}. The 90 % interval held {np.mean([o.held for o in found]):.0%}. "
+    return f"{machine()}.\n\n{table([heading, *body])}\n\n{total}{seconds:.0f} s in all."
+
+
 def report(found: list[Line], seconds: float) -> str:
     """A row for each set and size, over all pilots; then what they come to."""
     heading = ("data", "rows", "measured", "forecast: median, range", "relative: median, range", "held", "accuracy")
@@ -127,14 +198,15 @@ def _summary(lines: list[Line]) -> tuple[str, ...]:
 
 
 def write_lines(found: list[Line], path: Path) -> None:
-    """Every forecast, as a table of text."""
+    """Every forecast, as a table of text; of classes with accuracies, of networks with what is said of their kernel."""
+    networks = [line for line in found if not np.isnan(line.kernel)]
+    last = ("kernel",) if networks else ("accuracy", "accuracy_measured")
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(
-            ("data", "pilot", "rows", "forecast", "low", "high", "measured", "accuracy", "accuracy_measured")
-        )
+        writer.writerow(("data", "pilot", "rows", "forecast", "low", "high", "measured", *last))
         for line in found:
-            numbers = (line.forecast, line.low, line.high, line.measured, *(line.accuracy or ()))
+            rest = (line.kernel,) if networks else line.accuracy or ()
+            numbers = (line.forecast, line.low, line.high, line.measured, *rest)
             writer.writerow((line.name, line.pilot, line.n, *(f"{number:.5g}" for number in numbers)))
 
 
@@ -143,17 +215,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 000 rows only")
     parser.add_argument("--record", action="store_true", help="write the table into README.md")
+    parser.add_argument("--of", choices=("kernel", "network"), default="kernel", help="what is forecast")
+    parser.add_argument("--only", choices=SETS, help="one data set")
     options = parser.parse_args()
-    begin, found = time.perf_counter(), []
-    for name in SETS:
-        for line in lines(name, SIZES[:1] if options.quick else SIZES):
+    begin, found, networks = time.perf_counter(), [], options.of == "network"
+    for name in [options.only] if options.only else SETS:
+        for line in (network_lines if networks else lines)(name, SIZES[:1] if options.quick else SIZES):
             found.append(line)
             print(f"{line.name} pilot {line.pilot} n={line.n}: {line.relative:+.1%}", flush=True)
-    text = report(found, time.perf_counter() - begin)
+    text = (network_report if networks else report)(found, time.perf_counter() - begin)
     print(text)
     if options.record:
-        record("recorded forecasts", text)
-        write_lines(found, LINES)
+        record("recorded network forecasts" if networks else "recorded forecasts", text)
+        write_lines(found, LINES.with_stem("forecast_networks") if networks else LINES)
 
 
 if __name__ == "__main__":

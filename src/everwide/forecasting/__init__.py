@@ -3,4 +3,5 @@
 from ._extrapolate import extrapolate as extrapolate
 from ._forecast import ForecastWarning as ForecastWarning
 from ._forecast import compare_forecasts as compare_forecasts
-from ._forecast import forecast as forecast
+from ._learning_curve import learning_curve_of as learning_curve_of
+from ._network import forecast as forecast

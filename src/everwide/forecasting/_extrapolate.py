@@ -51,7 +51,7 @@ class Extrapolation:
         spread = float(ndtri(probability(quantile, "samples_needed: quantile")) / ndtri(0.95))
 
         def curve(n: np.ndarray) -> np.ndarray:
-            low, middle, high = _log_errors(self.measured, n).T
+            low, middle, high = log_errors(self.measured, n).T
             return middle + spread * (high - middle if spread > 0 else middle - low)
 
         return max(first_below(curve, math.log(target) + 1e-12), float(self.measured.sizes[0]))
@@ -134,11 +134,11 @@ def extrapolate(
         raise InputError(f"extrapolate(sizes={counts.tolist()}): expected {expected}. Average repeated ones.")
     asked = rows_asked_for(n, int(counts[-1]), "extrapolate")
     begun = Begun(counts, measured, noise, learner, dict(zip(others or {}, cheap, strict=True)))
-    low, error, high = np.exp(_log_errors(begun, asked)).T
+    low, error, high = np.exp(log_errors(begun, asked)).T
     return Extrapolation(asked, error, low, high, begun)
 
 
-def _log_errors(curve: Begun, n: np.ndarray) -> Float[np.ndarray, "n 3"]:
+def log_errors(curve: Begun, n: np.ndarray) -> Float[np.ndarray, "n 3"]:
     """At 5, 50 and 95 %: up to the largest size as measured; to 64 times by the prior; beyond, as the shapes go on."""
     shares = curve.errors.max() <= 1
     scale = max(1.0 if shares else 0.5 / curve.errors[0], 0.01 / curve.errors.min())

@@ -1,7 +1,6 @@
 """How much data a network needs, from a labelled pilot."""
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -9,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._checks import InputError, not_negative, probability, whole
+from .._checks import InputError, not_negative, probability, warn, whole
 from .._gram import kernel_matrix
 from .._words import axes
 from ._pilot import Beliefs, Measured, beliefs_of, measure, targets_of
 
-_FEWEST = 64
+FEWEST = 64
 _LARGEST_RATIO = 2.0  # between the ends of the 90 % interval, up to which a forecast is trusted
 _LARGEST_FACTOR = 20  # rows, over those of the pilot
 _MOST = 10**12  # rows
@@ -107,7 +106,7 @@ def draw(ax: Any, curve: Any, interval: str, sizes: np.ndarray, errors: np.ndarr
     return ax
 
 
-def forecast(
+def forecast_kernel(
     kernel: Any,
     x: Any,
     y: Any,
@@ -119,52 +118,15 @@ def forecast(
     level: float = 0.9,
     seed: int = 0,
 ) -> Forecast:
-    """Predict the test error of a network for more rows than are labelled, from a labelled pilot.
-
-    Targets are centred. The pilot is learned in random orders, which measures the learning curve up to its size; shapes
-    of curves (a power law, from some row on, down to a floor of noise) are weighed by how well they agree with it. The
-    interval holds the uncertainty of the shape, and, by resampling rows, that of the level. Beyond `trusted_to` a
-    `ForecastWarning` is given. The share of wrong classes is a power of the mean squared error, fitted to the pilot.
-
-    Args:
-        kernel: a network, a kernel function of the library, a function of two batches, or the kernel matrix of `x`.
-        x: the pilot, 64 rows or more, drawn at random from what the network will see.
-        y: its labels. Text, truth values, integers with few values and rows of indicators are classes, learned as
-            indicators by the squared loss; everything else is numbers.
-        n: for how many rows; by default from an eighth of the pilot to 20 times as many.
-        ridge: on the kernel's diagonal, the same for all `n`; by default that with the smallest leave-one-out error.
-            It is at least what the rounding of the kernel asks for.
-        task: "classification", "regression", or "auto", by the labels.
-        which: "ntk", the network trained; or "nngp", the Gaussian process.
-        level: of the interval.
-        seed: of the random orders.
-
-    Returns:
-        `n`; `error`: median of the mean squared error on new rows (over rows and outputs), at each `n`; `low`, `high`:
-        the interval that should hold it with probability `level`; `accuracy`, `accuracy_low`, `accuracy_high`: for
-        classes, or `None`; `task`; `rows` of the pilot; `ridge`; `noise`: the part of the error that more rows will not
-        remove; `tail`: the part that is not learned yet, with all rows of the pilot (noise and a very long tail look
-        alike in a small pilot: both are means over what is probable); `exponent`: of the power law in which the tail
-        falls; `trusted_to`: the most rows for which the 90 % interval is narrow enough (its ends differ by less than a
-        factor of two), from `rows` to 20 times as many. Methods `samples_needed(target)`, `table()`, `plot()`.
-
-    >>> import everwide as ew, everwide.forecasting as fc, numpy as np
-    >>> x = np.random.default_rng(0).normal(size=(200, 3))
-    >>> net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
-    >>> curve = fc.forecast(net, x, np.abs(x[:, 0]), n=[200, 800])
-    >>> bool(curve.error[1] < curve.error[0]), curve.samples_needed(curve.error[1])
-    (True, 800.0)
-
-    Hestness et al., "Deep learning scaling is predictable, empirically" (2017), and Simon et al. (2021), for the laws.
-    """
+    """What `forecast(of="kernel")` does: see there."""
     if ridge is not None:
         not_negative(ridge, "forecast: ridge")
     probability(level, "forecast: level")
     whole(seed, "forecast: seed", least=0)
     targets = targets_of(y, task)
-    if len(targets.values) < _FEWEST:
+    if len(targets.values) < FEWEST:
         raise InputError(
-            f"The pilot has {len(targets.values)} labelled rows; a forecast needs at least {_FEWEST}, to see how the "
+            f"The pilot has {len(targets.values)} labelled rows; a forecast needs at least {FEWEST}, to see how the "
             "error falls from a sixteenth of them to all. Label more rows."
         )
     measured = measure(kernel_matrix(kernel, x, which), targets, ridge, seed)
@@ -237,12 +199,8 @@ def first_below(curve: Any, limit: float) -> float:
 
 
 def _warn(rows: int, trusted: int, what: str) -> None:
-    warnings.warn(
-        f"{what}: a pilot of {rows} rows is trusted to {trusted}. Beyond, look at the interval more than at the "
-        "forecast, or label more rows.",
-        ForecastWarning,
-        stacklevel=4,
-    )
+    beyond = "Beyond, look at the interval more than at the forecast, or label more rows."
+    warn(f"{what}: a pilot of {rows} rows is trusted to {trusted}. {beyond}", ForecastWarning)
 
 
 class Ranked(NamedTuple):
@@ -290,7 +248,7 @@ def compare_forecasts(
     if not isinstance(kernels, Mapping) or not kernels:
         raise InputError("compare_forecasts: expected at least one architecture, by name: {'deep': net, ...}.")
     options = {"task": task, "which": which, "level": level, "seed": seed}
-    curves = {name: forecast(kernel, x, y, n, **options) for name, kernel in kernels.items()}
+    curves = {name: forecast_kernel(kernel, x, y, n, **options) for name, kernel in kernels.items()}
     largest = int(max(next(iter(curves.values())).n))
     draws = np.stack([each.beliefs.log_errors([largest])[0] for each in curves.values()])
     best = np.bincount(np.argmin(draws, axis=0), minlength=len(curves)) / draws.shape[1]
