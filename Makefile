@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast curves curves-prior uci regression images clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast curves curves-prior rates uci regression images clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -36,8 +36,8 @@ test: $(VENV)/.has-test  ## the suite in float32 and in float64; ARGS= goes to p
 	$(call SUITE,$(VENV))
 
 test-all: $(VENV)/.has-test  ## everything as users run it, with the slow tests
-	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV))
-	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV))
+	JAX_ENABLE_X64=0 $(call PYTEST,$(VENV),-m "not wide")
+	JAX_ENABLE_X64=1 $(call PYTEST,$(VENV),-m "not once" $(if $(ARGS),,tests))
 
 test-properties: $(VENV)/.has-test  ## random architectures, many of them: for a night; EXAMPLES= is a factor
 	JAX_ENABLE_X64=0 EVERWIDE_EXAMPLES=$(or $(EXAMPLES),10) $(call PYTEST,$(VENV),tests/test_properties.py)
@@ -100,6 +100,9 @@ curves: $(VENV)/.has-test  ## learning curves continued, by a prior that has not
 curves-prior: $(VENV)/.has-test  ## learn the numbers of everwide.forecasting.extrapolate again
 	$(BIN)/python benchmarks/curves_prior.py
 
+rates: $(VENV)/.has-test  ## recommended learning rates against sweeps of rates; ARGS= to benchmarks/rates.py
+	$(BIN)/python benchmarks/rates.py $(ARGS)
+
 uci regression images: $(VENV)/.has-test  ## estimators beside forests, boosting and SVMs on real data; ARGS= goes to the script
 	$(BIN)/python benchmarks/$@.py $(ARGS)
 
@@ -111,6 +114,7 @@ reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/
 	$(BIN)/everwide reproduce criticality
 	$(BIN)/everwide reproduce simon2021
 	$(BIN)/everwide reproduce catapult
+	$(BIN)/everwide reproduce vyas2022
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches
