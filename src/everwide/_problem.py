@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from ._checks import InputError
 from ._engine import Gram
 from ._gram import gram
+from ._walk import unfrozen
 from .estimators import WideClassifier, WideRegressor
 from .forecasting import forecast
 from .layers import AbstractLayer
@@ -116,10 +117,16 @@ class Problem:
         """What is added to the diagonal of this kernel."""
         return self.relative_ridge * float(np.mean(np.diagonal(kernel)))
 
-    def forecast(self, n: Any = None) -> Any:
-        """What `everwide.forecasting` says of `n` rows: of classes, or of numbers as the network learns them."""
+    def forecast(self, n: Any = None, *, of: str = "kernel", width: int = 256, progress: Any = None) -> Any:
+        """What `everwide.forecasting` says of `n` rows: of classes, or of numbers as the network learns them.
+
+        Of a "network", all layers are trained, whichever the kernel had chosen.
+        """
         y = self.labels.astype(np.int64) if self.classes else self.y[:, 0]
-        return forecast(self.kernel.ntk, None, y, n, task=self.table.task, seed=self.seed)
+        if of == "kernel":
+            return forecast(self.kernel.ntk, None, y, n, task=self.table.task, seed=self.seed)
+        how = {"task": self.table.task, "seed": self.seed, "width": width, "progress": progress}
+        return forecast(unfrozen(self.net), self.x, y, n, of="network", **how)
 
     def new(self, make: Callable[..., Any], architecture: AbstractLayer | str | None = None) -> Any:
         """A new estimator of this kind, with the architecture that was asked for, or another."""

@@ -6,13 +6,14 @@ Every rule that reads networks is one over `walk`. The plan has shapes, tracked 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 
 from ._checks import example_shape, whole
 from ._engine import human
 from ._trees import name
-from .layers import AbstractLayer, Dense, Parts, Serial
+from .layers import AbstractLayer, Dense, Parts, RandomAffine, Serial
 from .signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
 
 # Arrays that XLA keeps for each one that flows, measured: without sites, and with them (padding, slices).
@@ -80,6 +81,15 @@ def _with_outputs(at: Visit, channels: int) -> AbstractLayer:
     if at.parts.join == "chain" and at.parts.layers:
         return at.layer.with_parts([*at.parts.layers[:-1], _with_outputs(at.inside()[-1], channels)])
     raise at.refusal(f"given {channels} outputs", "the network does not end with a Dense layer")
+
+
+def unfrozen(net: AbstractLayer) -> AbstractLayer:
+    """The same network, all layers of which are trained."""
+
+    def trained(part: Any) -> Any:
+        return RandomAffine(part.w_std, part.b_std) if isinstance(part, RandomAffine) else part
+
+    return jax.tree.map(trained, net, is_leaf=lambda part: isinstance(part, RandomAffine))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from ._show import (
     Sample,
     Seed,
     Target,
+    bar,
     examples,
     in_a_sentence,
     misuse,
@@ -79,7 +80,9 @@ def _print_rates(known: dict[str, Any], momentum: float) -> None:
 EPILOG = examples(
     "forecast pilot.csv --target price --n 1000,5000 --error 0.2",
     "forecast digits.npz --net cnn --n 10000 --accuracy 0.95",
+    "forecast pilot.csv --of network --n 5000",
 )
+_OF = ("kernel", "network")
 
 
 def forecast(
@@ -96,6 +99,11 @@ def forecast(
     error: Annotated[
         float | None, typer.Option(help="A mean squared error, or share of wrong classes: how many rows does it take?")
     ] = None,
+    of: Annotated[
+        str,
+        typer.Option(help="kernel: infinite width, in seconds. network: all layers trained by Adam, in minutes."),
+    ] = "kernel",
+    width: Annotated[int, typer.Option(min=1, help="Of networks that are trained.")] = 256,
     quick: Quick = False,
     sample: Sample = None,
     seed: Seed = 0,
@@ -103,19 +111,22 @@ def forecast(
 ) -> None:
     """The error of a network with more rows than there are, from a labelled pilot; and the rows that a goal takes.
 
-    Network, rows and scaling are those of the report.
+    Network, rows and scaling are those of the report. `--of network` trains some thirty networks on parts of the pilot,
+    and says how far they are from their kernel, and which of the two to use.
     """
     sizes = None if n is None else whole_numbers(n, "--n", "1000,5000")
     if accuracy is not None and error is not None:
         raise misuse("choose one of --accuracy and --error.", "--accuracy")
+    if of not in _OF:
+        raise misuse(f"{of}: expected kernel or network.", "--of")
     with in_a_sentence():
         from .._problem import prepare
 
         table = read_table(data, target=target)
         goal = _goal(table.classes is not None, accuracy, error)
         problem = prepare(table, named_network(net, "auto"), quick=quick, most=sample, seed=seed)
-        known = _known(problem, sizes, goal)
-        print_json(known) if as_json else _print(known)
+        known = _known(problem, sizes, goal) if of == "kernel" else _trained(problem, sizes, goal, width)
+        print_json(known) if as_json else _print(known) if of == "kernel" else _print_trained(known)
 
 
 def _goal(classes: bool, accuracy: float | None, error: float | None) -> float | None:
@@ -149,6 +160,40 @@ def _known(problem: Any, sizes: tuple[int, ...] | None, goal: float | None) -> d
     return known | {"curve": scaled, "goal": goal, "n_needed": needed}
 
 
+def _trained(problem: Any, sizes: tuple[int, ...] | None, goal: float | None, width: int) -> dict[str, Any]:
+    """The same of networks that are trained, beside their kernel; errors are shares of wrong classes, or squared."""
+    with bar("training networks") as tick:
+        curve = problem.forecast(sizes, of="network", width=width, progress=tick)
+    unit = problem.unit**2
+    aim = goal if goal is None or problem.classes else goal / unit
+    needed = None if aim is None else {str(q): curve.samples_needed(aim, quantile=q) for q in (0.5, 0.9)}
+    names = ("error", "low", "high", "kernel_error")
+    scaled = [row | {name: unit * row[name] for name in names} for row in curve.table()]
+    known = problem.to_dict() | {name: getattr(curve, name) for name in ("unit", "level", "width", "failures")}
+    known["notes"] += [f"A network failed: {one}." for one in curve.failures]
+    moved = None if curve.moved is None else curve.moved._asdict()
+    return known | {"curve": scaled, "advice": curve.advice(), "moved": moved, "goal": goal, "n_needed": needed}
+
+
+def _print_trained(known: dict[str, Any]) -> None:
+    note(*known["notes"])
+    columns = ("rows", f"network: {known['unit']}", f"{known['level']:.0%} interval", "its kernel", "network is better")
+    table = [
+        (
+            int(row["n"]),
+            row["error"],
+            f"{number(row['low'], 4)} to {number(row['high'], 4)}",
+            row["kernel_error"],
+            f"{row['better']:.0%}",
+        )
+        for row in known["curve"]
+    ]
+    title = f"Networks of width {known['width']}, trained on {known['n']} rows of {known['data']}: {known['network']}"
+    print_table(columns, table, title=title)
+    say(known["advice"])
+    _say_needed(known)
+
+
 def _print(known: dict[str, Any]) -> None:
     note(*known["notes"])
     classes = known["task"] == "classification"
@@ -166,9 +211,13 @@ def _print(known: dict[str, Any]) -> None:
     print_table(columns, table, title=title)
     noise, trusted = number(known["noise"], 4), known["trusted_to"]
     say(f"Noise, which more rows will not remove: about {noise}. Trusted to {trusted} rows.")
+    _say_needed(known)
+
+
+def _say_needed(known: dict[str, Any]) -> None:
     if known["n_needed"] is None:
         return
-    what = f"{'An accuracy' if classes else 'A mean squared error'} of {known['goal']:g}"
+    what = f"{'An accuracy' if known['task'] == 'classification' else 'A mean squared error'} of {known['goal']:g}"
     half, safe = known["n_needed"]["0.5"], known["n_needed"]["0.9"]
     if half == math.inf:
         return say(f"{what} is not reached with any number of rows.")
