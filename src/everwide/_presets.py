@@ -4,7 +4,11 @@ from ._checks import InputError
 from .activations import Relu
 from .layers import AbstractLayer, Conv, Dense, Flatten, GlobalAvgPool, Residual, Serial
 
-PRESETS = ("mlp", "cnn", "resnet")
+PRESETS = {  # and what they are
+    "mlp": "3 hidden dense layers, Relu",
+    "cnn": "3 convolutions of 3 x 3, flattened, Relu",
+    "resnet": "2 residual blocks of 2 convolutions of 3 x 3, pooled, Relu",
+}
 _W, _B = 2**0.5, 0.1  # keeps the size of a signal from layer to layer
 
 

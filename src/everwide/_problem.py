@@ -11,7 +11,10 @@ from jaxtyping import Float, Int
 from ._checks import InputError
 from ._engine import Gram
 from ._gram import gram
-from ._walk import unfrozen
+from ._presets import PRESETS
+from ._trees import name
+from ._walk import unfrozen, walk
+from ._words import listed
 from .estimators import WideClassifier, WideRegressor
 from .forecasting import forecast
 from .layers import AbstractLayer
@@ -24,21 +27,16 @@ _LEAST_RIDGE = 1e-8  # of the mean diagonal: what rounding asks for
 
 
 class Limits(NamedTuple):
-    """How much of the data is looked at: rows with kernels, rows and folds of cross-validation.
-
-    Of finite networks: their number (`seeds`), the rows that they are trained on (`n_compared`), and their steps.
-    """
+    """How much of the data is looked at: rows with kernels, rows and folds of cross-validation; networks (`seeds`)."""
 
     n_kernel: int
     n_validation: int
     folds: int
-    n_compared: int
     seeds: int
-    steps: int
 
 
-FULL = Limits(1000, 3000, 5, n_compared=64, seeds=3, steps=200)
-QUICK = Limits(400, 480, 3, n_compared=32, seeds=2, steps=64)
+FULL = Limits(1000, 3000, 5, seeds=3)
+QUICK = Limits(400, 480, 3, seeds=2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +71,19 @@ class Problem:
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes; `None` for numbers."""
         return self.table.classes
+
+    @property
+    def network(self) -> str:
+        """In words: what was chosen, what a preset is, or the layers of a network that was given."""
+        if isinstance(self.asked, str):
+            chosen = str(self.estimator.choice_).splitlines()[0]
+            return f"{self.asked}: {PRESETS[self.asked]}" if self.asked in PRESETS else chosen
+        layers = [name(visit.layer) for visit in walk(self.asked) if not visit.parts.layers]
+        return f"given network: {listed(layers, most=12)}"
+
+    def number(self, rows: Int[np.ndarray, " some"]) -> Int[np.ndarray, " some"]:
+        """Which rows of the file those of the table are, counted from 1, without its line of names."""
+        return 1 + (rows if self.table.rows is None else self.table.rows[rows])
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -141,7 +152,7 @@ class Problem:
             "data": self.table.source,
             "n": n,
             "task": self.table.task,
-            "network": str(self.estimator.choice_).splitlines()[0],
+            "network": self.network,
             "notes": [*self.table.notes, *drawn],
         }
 

@@ -31,7 +31,7 @@ def asked(monkeypatch):
     def study(table, *, net="auto", quick=False, seed=0, progress=None):
         calls.append({"table": table, "net": net, "quick": quick, "seed": seed})
         progress(Progress(1, 1, 0.5))
-        return Study(table.source, table.target, table.task, table.n, "a net", quick, seed, ANSWERS)
+        return Study(table.source, table.target, table.task, table.n, table.n, "a net", quick, seed, ANSWERS)
 
     monkeypatch.setattr(everwide.report, "study", study)
     return calls
@@ -51,6 +51,22 @@ def test_digits_by_default(run, tmp_path, asked):
 def test_three_main_numbers_are_printed(run, asked):
     shown = run("report").stdout
     assert [f"{i}.5 (so do this)" in shown for i in range(4)] == [True, True, True, False]
+
+
+def test_cautions_are_printed_before_the_numbers(run, asked, monkeypatch):
+    first = ANSWERS["s0"]
+    told = Answer(first.section, {}, Text((), cautions=("Leakage? Look first.",)))
+    monkeypatch.setitem(ANSWERS, "s0", told)
+    shown = run("report").stdout
+    assert shown.index("! Leakage? Look first.") < shown.index("0.5 (so do this)")
+
+
+def test_counts_are_numbers_where_one_says_so(run, tmp_path, asked):
+    (tmp_path / "counts.csv").write_text("x,y\n" + "".join(f"{i},{i % 4}\n" for i in range(40)))
+    guessed, told = run("report", "counts.csv"), run("report", "counts.csv", "--task", "regression")
+    assert [call["table"].task for call in asked] == ["classification", "regression"]
+    assert "taken as classes" in guessed.stderr
+    assert "taken as classes" not in told.stderr
 
 
 def test_options_are_passed_on(run, tmp_path, asked, numbers):
@@ -89,6 +105,8 @@ def test_presets_are_passed_by_name_and_notes_go_to_stderr(run, tmp_path, asked)
         (("nothing.csv",), 2, "nothing.csv"),
         (("-o", "page.pdf"), 2, "ends in .html"),
         (("--target", "y"), 2, "the digits have one target"),
+        (("--task", "regression"), 2, "the digits have one target"),
+        (("--task", "sorting"), 2, "'classification', 'regression'"),
         (("--net", "cnnn"), 2, "Did you mean cnn?"),
         (("model.py",), 1, "model.py is of an unknown kind"),
         (("one.csv",), 1, "expected two rows or more"),

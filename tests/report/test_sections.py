@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.stats
 
 import everwide as ew
 from everwide import forecasting
+from everwide._walk import walk
+from everwide.estimators import WideRegressor
 from everwide.report._sections import accuracy, architecture, calibration, data, forecast, modes, phase, rows, training
 from everwide.report._sections import width as width_section
-from everwide.report._sections.accuracy import LEVELS, NETWORK, Validation, cross_validated
+from everwide.report._sections.accuracy import CONSTANT, LEVELS, NETWORK, Validation, cross_validated
 from everwide.report._study import answered
 from report.report_tables import number_table, small_net
 
@@ -114,18 +117,32 @@ def test_scores_are_compared_row_by_row(numbers):
     truth = rng.normal(size=200)
     good, bad = truth + 0.1 * rng.normal(size=200), truth + rng.normal(size=200)
     result = accuracy.accuracy(
-        numbers, validation(truth=truth, predicted={NETWORK: good, "forest": bad, "SVM": bad + 1})
+        numbers, validation(truth=truth, predicted={NETWORK: good, "forest": bad, "SVM": bad + 1, CONSTANT: 0 * bad})
     )
     own, gains = result.scores[NETWORK], (bad - truth) ** 2 - (good - truth) ** 2
     assert own.value == pytest.approx(np.sqrt(np.mean((good - truth) ** 2)))
     assert own.low < own.value < own.high
     assert result.r2["SVM"] == pytest.approx(1 - np.mean((bad + 1 - truth) ** 2) / np.var(truth))
     assert result.best_rival == "forest"
-    half = 1.959964 * gains.std(ddof=1) / np.sqrt(200)
-    assert result.ahead_of_best_rival == pytest.approx((gains.mean(), gains.mean() - half, gains.mean() + half))
+    assert result.ahead_of_best_rival.value == pytest.approx(gains.mean())
+    assert result.ahead_of_constant.value == pytest.approx(np.mean(truth**2 - (good - truth) ** 2))
+    assert result.n_learned == 134
     assert accuracy._versus(result).value.startswith("better by")
-    turned = accuracy.accuracy(numbers, validation(truth=truth, predicted={NETWORK: bad, "forest": good}))
+    turned = accuracy.accuracy(
+        numbers, validation(truth=truth, predicted={NETWORK: bad, "forest": good, CONSTANT: 0 * bad})
+    )
     assert accuracy._versus(turned).value.startswith("worse by")
+
+
+def test_a_lead_is_judged_as_by_signs_and_not_by_one_row(numbers):
+    """Of gains that are 1 or -1, the test of signs; one row, however large its gain, is chance."""
+    for wins, losses in ((5, 0), (6, 0), (30, 15), (30, 13)):
+        gains = np.r_[np.ones(wins), -np.ones(losses), np.zeros(200)]
+        exact = scipy.stats.binomtest(wins, wins + losses).pvalue
+        assert accuracy.lead(numbers, gains).chance == pytest.approx(exact, abs=0.03)
+    one = accuracy.lead(numbers, np.r_[1e12, np.random.default_rng(0).normal(size=200)])
+    assert one.verdict == "a tie"
+    assert accuracy.lead(numbers, np.zeros(9)).verdict == "a tie"
 
 
 def test_calibration_error_of_known_probabilities():
@@ -146,12 +163,12 @@ def test_calibration_error_of_known_probabilities():
 
 
 def test_rows_that_can_be_decided_are_the_most_confident_ones():
-    sure = np.linspace(0.999, 0.5, 400)
+    sure = np.r_[np.linspace(0.999, 0.9, 200), np.linspace(0.7, 0.55, 200)]
     right = np.arange(400) < 200
     both = np.stack([1 - sure, sure], 1)
     result = calibration.calibration_of_classes(validation(truth=right.astype(int), probability=both))
-    assert result.n_safe == 202  # 200 of 202 are 99 %
-    assert result.safe_confidence == sure[201]
+    assert 0.69 < result.safe.confidence < 0.905
+    assert result.safe.share == pytest.approx(0.5, abs=0.05)
 
 
 def test_coverage_counts_the_targets_inside():
@@ -263,13 +280,32 @@ def test_goals_beyond_what_is_trusted_are_marked_where_they_are_read_first(numbe
     assert "trusted to 150" in guessed.meaning
 
 
+def test_networks_are_trained_in_all_layers_and_judged_on_rows_that_nobody_learned(numbers):
+    result = width_section.width(numbers)
+    train, held, table = numbers.train, numbers.held, numbers.table
+    kernel = WideRegressor(small_net(), random_state=0).fit(table.x[train], table.y[train])
+    error = np.sqrt(np.mean((kernel.predict(table.x[held]) - table.y[held]) ** 2))
+    assert result.kernel.value == pytest.approx(error)
+    assert (result.n_train, result.n_test, len(result.each)) == (len(train), len(held), 2)
+    assert result.network.value == pytest.approx(np.sqrt(np.mean(np.square(result.each))))
+    assert result.network.value < np.std(table.y[held])
+    assert result.kernel_change > 0
+    assert result.alignment_after > result.alignment_before
+
+
+def test_layers_that_a_chosen_kernel_has_frozen_are_trained(numbers):
+    frozen = ew.Serial(ew.Dense(w_std=2**0.5, b_std=0.1, frozen=True), ew.Relu(), ew.Dense(1, w_std=2**0.5))
+    weights = lambda net: [map.frozen for at in walk(net) for map in at.layer.weights().values()]
+    assert weights(width_section.trainable(replace(numbers, net=frozen, asked="auto"))) == [False, False]
+    assert weights(width_section.trainable(replace(numbers, net=frozen))) == [True, False]  # as it was asked for
+
+
 def test_cross_validation_predicts_every_row_once_from_others(numbers):
     found = cross_validated(numbers)
     assert found.rows.tolist() == list(range(90))
     spread = np.var(found.truth)
-    assert {name: np.mean((p - found.truth) ** 2) < spread for name, p in found.predicted.items()} == dict.fromkeys(
-        found.predicted, True
-    )
+    better = {name for name, predicted in found.predicted.items() if np.mean((predicted - found.truth) ** 2) < spread}
+    assert better == set(found.predicted) - {CONSTANT}
     assert (found.std > 0).all()
     held = found.inside[:, LEVELS.index(0.9)]
     assert 0.75 < held.mean() <= 1
@@ -278,7 +314,7 @@ def test_cross_validation_predicts_every_row_once_from_others(numbers):
 
 def test_surprising_and_uncertain_rows_of_numbers(numbers):
     answer = answered(rows.SECTION, numbers)
-    assert answer.text.notes[0].startswith("Of all 90 rows.")
+    assert answer.text.notes[0].startswith("Of all 90 rows, by the infinitely wide network.")
     residual = numbers.labels - numbers.estimator.leave_one_out_
     worst = np.argmax(np.abs(residual))
     assert answer.result.surprising_rows[0] == worst + 1
@@ -333,19 +369,22 @@ REFUSED = [
     ("few", "forecast needs at least 64"),
     ("residual", "no weights of this network read an activation"),
     ("last", "does not end with a Dense layer"),
-    ("pixels", "that read 400 pixels take long"),
+    ("pixels", "look at 400 places of an image take too long"),
+    ("width", "at least 40 rows"),
 ]
 
 
 @pytest.mark.parametrize(("what", "said"), REFUSED)
 def test_a_section_that_cannot_be_computed_says_why(numbers, what, said):
     last = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(2), ew.layers.Scale(2.0))
-    images = replace(numbers, net=ew.Serial(ew.Flatten(), small_net()), x=np.zeros((90, 20, 20, 1)))
+    conv = ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.Flatten(), ew.Dense(1))
+    images = replace(numbers, net=conv, x=np.zeros((90, 20, 20, 1)))
     problems = {
         "few": (forecast.SECTION, replace(numbers, rows=numbers.rows[:20], x=numbers.x[:20])),
         "residual": (phase.SECTION, replace(numbers, net=ew.Serial(ew.Residual(ew.Dense()), ew.Dense(1)))),
         "last": (width_section.SECTION, replace(numbers, net=last)),
         "pixels": (width_section.SECTION, images),
+        "width": (width_section.SECTION, replace(numbers, rows=numbers.rows[:20], x=numbers.x[:20])),
     }
     answer = answered(*problems[what])
     assert said in answer.missing

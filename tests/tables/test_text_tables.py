@@ -67,6 +67,50 @@ def test_few_rows_of_whole_numbers_are_numbers(table_of):
     assert table_of("x,y\n" + rows(lambda i: f"{i * i},{i % 3}", 15)).classes == ("0", "1", "2")
 
 
+COUNTS = "x,y\n" + rows(lambda i: f"{i * i},{i % 4}", 40)
+
+
+def test_counts_are_numbers_where_one_says_so(table_of):
+    guessed, told = table_of(COUNTS), table_of(COUNTS, task="regression")
+    assert guessed.classes == ("0", "1", "2", "3")
+    assert guessed.notes == (
+        "The target has 4 whole numbers, taken as classes. For counts: --task regression, task='regression'.",
+    )
+    assert (told.classes, told.notes, told.y.dtype) == (None, (), np.float64)
+    np.testing.assert_array_equal(told.y, np.arange(40) % 4)
+    assert table_of(COUNTS, task="classification").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "classes"),
+    [
+        (["0.5", "1.5"], "classification", ("0.5", "1.5")),
+        ([str(i) for i in range(30)], "classification", tuple(str(i) for i in range(30))),
+        (["True", "False"], "regression", None),
+        (["1", "2", *(str(i) for i in range(18)), "unknown"], "regression", None),
+    ],
+)
+def test_a_task_decides_how_a_target_is_read(table_of, values, task, classes):
+    table = table_of("x,y\n" + rows(lambda i: f"{i * i},{values[i % len(values)]}", 10 * len(values)), task=task)
+    assert (table.classes, table.task) == (classes, task)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"task": "regression"}, "holds text, such as 'no': expected numbers"), ({"task": "sorting"}, "task='sorting'")],
+)
+def test_tasks_that_cannot_be(table_of, options, said):
+    with pytest.raises(TableError, match=said):
+        table_of("x,y\n" + rows(lambda i: f"{i},{'yes' if i % 2 else 'no'}"), **options)
+
+
+def test_rows_are_those_of_the_file(table_of):
+    table = table_of("x,y\n1,\n\n2,2.5\n3,\n4,4.5\n5,5.5\n")
+    assert table.rows.tolist() == [1, 3, 4]
+    assert table.take([2, 0]).rows.tolist() == [4, 1]
+    assert table_of("x,y\n1,1.5\n2,2.5\n").rows is None
+
+
 def test_scripts_quotes_and_formulas_are_text(table_of):
     text = 'x,<script>alert(1)</script>,"say ""hi"", ok",y\n'
     text += rows(lambda i: f'{i},{"<b>" if i % 2 else "=1+1"},"{"a,b" if i % 3 else "@x"}",{i / 3}')

@@ -15,6 +15,7 @@ from ._show import (
     Quick,
     Seed,
     Target,
+    Task,
     bar,
     examples,
     in_a_sentence,
@@ -43,6 +44,7 @@ def report(
         ),
     ] = None,
     target: Target = None,
+    task: Task = None,
     net: NetOption = "auto",
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="PAGE.html", help="Where the page goes; folders are made.")
@@ -55,7 +57,7 @@ def report(
     if output.suffix.lower() not in (".html", ".htm"):
         raise misuse(f"{str(output)!r}: expected a name that ends in .html.", "--output' / '-o")
     with in_a_sentence():
-        table = _table(data, target)
+        table = _table(data, target, task)
         note(*table.notes)
         from .. import report as package
 
@@ -66,16 +68,19 @@ def report(
         print_json(made.to_dict()) if as_json else _print(made, page, numbers)
 
 
-def _table(data: Path | None, target: str | None) -> Table:
+def _table(data: Path | None, target: str | None, task: str | None) -> Table:
     if data is not None:
-        return read_table(data, target=target)
-    if target is not None:
-        raise misuse("the digits have one target. Name a file of data.", "--target")
+        return read_table(data, target=target, task=task)
+    if target is not None or task is not None:
+        message = "the digits have one target, and it is classes. Name a file of data."
+        raise misuse(message, "--target" if task is None else "--task")
     return Table.digits()
 
 
 def _print(study: Any, page: Path, numbers: Path) -> None:
     say(f"{study.source}: {study.n} rows. Network: {study.network}")
+    for caution in study.cautions:
+        say(f"! {caution}")
     for tile in study.tiles[:_MAIN_NUMBERS]:
         say(f"- {tile.label}: {tile.value} ({tile.meaning})")
     say(f"The page is {page}, every number is in {numbers}")

@@ -1,6 +1,7 @@
 """What the commands share: options, and what they print."""
 
 import difflib
+import enum
 import importlib.util
 import json
 import sys
@@ -66,6 +67,19 @@ Data = Annotated[
 ]
 Target = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="What is to be learned; by default the last column, or y in .npz.")
+]
+
+
+class TaskName(enum.StrEnum):
+    """What is to be learned."""
+
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
+
+Task = Annotated[
+    TaskName | None,
+    typer.Option(help="How the target is read; by default text and whole numbers with few values are classes."),
 ]
 InputShape = typer.Option("--input", metavar="SITES,CHANNELS", help="Shape of one example, such as 32,32,3 or 784.")
 Seed = Annotated[int, typer.Option(min=0, help="Of everything that is drawn at random.")]

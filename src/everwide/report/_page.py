@@ -40,12 +40,13 @@ class Grid:
 
 
 class Text(NamedTuple):
-    """What the page says about a result."""
+    """What the page says about a result. `cautions` stand before all numbers, at the top of the page."""
 
     facts: tuple[Fact, ...]
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     grids: tuple[Grid, ...] = ()
+    cautions: tuple[str, ...] = ()
 
 
 _NO_TEXT = Text(())

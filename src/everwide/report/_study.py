@@ -30,7 +30,8 @@ _FAULTS = (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryBudgetError
 class Study:
     """Every number of a report. Made by `study`; `html` makes it a page, `write` writes it.
 
-    - `source`, `target`, `task`, `n`: of the table. `network`: the one that was chosen, in words.
+    - `source`, `target`, `task`, `n`: of the table; `n_drawn` of its rows, at random, are looked at. `network`: the
+      one that was chosen, in words. `cautions`: what to know before any number.
     - `sections`: everything, by the key of the section, in the order of the page.
     """
 
@@ -38,10 +39,16 @@ class Study:
     target: str
     task: str
     n: int
+    n_drawn: int
     network: str
     quick: bool
     seed: int
     sections: Mapping[str, Answer]
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What would make the main numbers misleading, if it is overlooked."""
+        return tuple(one for answer in self.sections.values() for one in answer.text.cautions)
 
     @property
     def tiles(self) -> tuple[Fact, ...]:
@@ -50,7 +57,7 @@ class Study:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything in plain types, for JSON; what is not finite is `None`."""
-        names = ("source", "target", "task", "n", "network", "quick", "seed")
+        names = ("source", "target", "task", "n", "n_drawn", "network", "quick", "seed", "cautions")
         known = {name: plain(getattr(self, name)) for name in names}
         sections = {key: answer.to_dict() for key, answer in self.sections.items()}
         return {**known, "tiles": [tile._asdict() for tile in self.tiles], "sections": sections}
@@ -113,8 +120,9 @@ def study(
         progress: called between the sections.
 
     Returns:
-        `source`, `target`, `task`, `n` of the table, the `network` in words, `tiles` (the main numbers), `sections` by
-        section, with `result`, `text` and `missing`; `to_dict()` for JSON, `html()` and `write(path)` for the page.
+        `source`, `target`, `task`, `n` of the table, `n_drawn` (rows that were looked at), the `network` in words,
+        `cautions` (what to know before any number), `tiles` (the main numbers), `sections` by section, with `result`,
+        `text` and `missing`; `to_dict()` for JSON, `html()` and `write(path)` for the page.
 
     >>> from everwide.report import study
     >>> from everwide.tables import Table
@@ -144,7 +152,8 @@ def study(
         target=table.target,
         task=table.task,
         n=table.n,
-        network=str(problem.estimator.choice_).splitlines()[0],
+        n_drawn=min(table.n, max(problem.limits.n_kernel, problem.limits.n_validation)),
+        network=problem.network,
         quick=quick,
         seed=seed,
         sections=answers,

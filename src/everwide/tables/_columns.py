@@ -199,7 +199,9 @@ def _levels(texts: Texts) -> Column:
     return Column(values, suffixes, ("levels", "unknown") if (texts.codes < 0).any() else ("levels",))
 
 
+TASKS = CLASSIFICATION, REGRESSION = "classification", "regression"
 MOST_WHOLE_CLASSES = 20
+_GUESSED = "The target has {} whole numbers, taken as classes. For counts: --task regression, task='regression'."
 _ROWS_FOR_A_CLASS = 5  # at least, on average: whole numbers with more values are numbers
 _LARGEST = 1e100
 
@@ -226,8 +228,10 @@ def chosen_name(names: Sequence[str], wanted: str | None, source: str) -> str:
     raise TableError(f"{source} has no column {printable(wanted)!r}. {hint}")
 
 
-def read_target(column: pd.Series, name: str, source: str) -> Target:
-    """Text, truth values and whole numbers with few values are classes, everything else is numbers."""
+def read_target(column: pd.Series, name: str, source: str, task: str | None = None) -> Target:
+    """As the task says; without one, text, truth values and whole numbers with few values are classes."""
+    if task not in (None, *TASKS):
+        raise TableError(f"task={task!r}: expected {' or '.join(map(repr, TASKS))}, or None to tell from the values.")
     what = f"The target {printable(name)!r} of {source}"
     column = column.reset_index(drop=True)
     if is_date(column):
@@ -235,7 +239,9 @@ def read_target(column: pd.Series, name: str, source: str) -> Target:
     numeric = types.is_numeric_dtype(column.dtype) and not types.is_bool_dtype(column.dtype)
     if types.is_complex_dtype(column.dtype):
         raise TableError(f"{what} holds complex numbers: expected real numbers or classes.")
-    target = _numbers(column, what) if numeric else _texts(column, what)
+    if types.is_bool_dtype(column.dtype) and task == REGRESSION:
+        column, numeric = column.astype(np.float64), True
+    target = _numbers(column, what, task) if numeric else _texts(column, what, task)
     return target._replace(notes=(*_lost(target.kept), *target.notes))
 
 
@@ -244,28 +250,34 @@ def _lost(kept: np.ndarray) -> tuple[str, ...]:
     return (f"{lost} row{'s' * (lost != 1)} without a target {'were' if lost != 1 else 'was'} dropped.",) * (lost > 0)
 
 
-def _numbers(column: pd.Series, what: str) -> Target:
+def _numbers(column: pd.Series, what: str, task: str | None) -> Target:
     values = column.to_numpy(np.float64, na_value=np.nan)
     kept, far = np.abs(values) <= _LARGEST, int((np.abs(values) > _LARGEST).sum())
     values = values[kept]
     _enough(values, what, f" {far} beyond {_LARGEST:g} cannot be used: rescale them." if far else "")
     levels, codes = np.unique(values, return_inverse=True)
     whole = bool(np.all(levels == np.floor(levels)))
-    if whole and len(levels) <= MOST_WHOLE_CLASSES and len(values) >= _ROWS_FOR_A_CLASS * len(levels):
-        return _classes(codes, [f"{level:.0f}" for level in levels], kept, what)
+    few = whole and len(levels) <= MOST_WHOLE_CLASSES and len(values) >= _ROWS_FOR_A_CLASS * len(levels)
+    if task == CLASSIFICATION or (few and task is None):
+        target = _classes(codes, [f"{level:.0f}" if whole else f"{level:.17g}" for level in levels], kept, what)
+        guessed = task is None and len(levels) > 2
+        return target._replace(notes=(*target.notes, *(_GUESSED.format(len(levels)),) * guessed))
     if len(levels) == 1:
         raise TableError(f"{what} holds only {levels[0]:g}: there is nothing to learn. Choose another column.")
     return Target(values, kept, None, (f"Of these, {far} had numbers beyond {_LARGEST:g}.",) * (far > 0))
 
 
-def _texts(column: pd.Series, what: str) -> Target:
+def _texts(column: pd.Series, what: str, task: str | None) -> Target:
     texts = texts_of(column)
     kept = texts.codes >= 0
     _enough(texts.codes[kept], what)
     numbers = texts.numbers()
     known = ~np.isnan(numbers)
-    if len(texts.levels) > MOST_WHOLE_CLASSES and texts.share(known) >= ENOUGH_NUMBERS:
-        target = _numbers(pd.Series(texts.spread(numbers)[:, 0]), what)
+    enough = texts.share(known) >= ENOUGH_NUMBERS
+    if task == REGRESSION and not enough:
+        raise TableError(f"{what} holds text, such as {printable(texts.levels[0])!r}: expected numbers for {task}.")
+    if enough and (task == REGRESSION or (task is None and len(texts.levels) > MOST_WHOLE_CLASSES)):
+        target = _numbers(pd.Series(texts.spread(numbers)[:, 0]), what, task)
         lost = int((~known[texts.codes[kept]]).sum())
         return target._replace(notes=(*target.notes, *(f"Of these, {lost} had texts among numbers.",) * (lost > 0)))
     return _classes(texts.codes[kept], texts.levels, kept, what)

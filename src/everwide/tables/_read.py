@@ -14,7 +14,7 @@ import pandas as pd
 
 from .._engine import require
 from ._arrays import inputs_of, load, shaped, target_of
-from ._columns import chosen_name, encode, fill, read_target
+from ._columns import Target, chosen_name, encode, fill, read_target
 from ._table import MOST_COLUMNS, Table, TableError, listed_names, printable, unique_names
 
 _SAMPLE = 1 << 16  # bytes that are looked at before the file is read
@@ -130,7 +130,7 @@ class _Raw(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_table(path: str | Path, *, target: str | None = None) -> Table:
+def read_table(path: str | Path, *, target: str | None = None, task: str | None = None) -> Table:
     r"""Examples and targets from a .csv, .tsv, .parquet, .npz or .npy file, which is never executed.
 
     Categories become columns of zeros and ones, dates numbers of days, missing values medians; columns that look like
@@ -139,10 +139,11 @@ def read_table(path: str | Path, *, target: str | None = None) -> Table:
     Args:
         path: of the file. In .npz files examples are under X, data or images, targets under y, target or labels.
         target: the column (or array of an .npz file) to be learned; by default the last column, or the array `y`.
+        task: "classification" or "regression". By default text, truth values and whole numbers with few values are
+            classes, everything else is numbers; counts need "regression".
 
     Returns:
-        A `Table`. Text, truth values and whole numbers with few values are classes, everything else is numbers. What
-        cannot be used raises `TableError`.
+        A `Table`; its `rows` say which rows of the file were kept. What cannot be used raises `TableError`.
 
     >>> import pathlib, tempfile
     >>> from everwide.tables import read_table
@@ -156,15 +157,15 @@ def read_table(path: str | Path, *, target: str | None = None) -> Table:
     """
     raw = _raw(path)
     if raw.frame is None:
-        return _of_arrays(raw, target)
+        return _of_arrays(raw, target, task)
     if raw.frame.shape[1] < 2:
         raise TableError(f"{raw.source} has one column only: expected columns to learn from, and a target.")
     frame = raw.frame.reset_index(drop=True)
     name = chosen_name(list(frame.columns), target, raw.source)
-    learned = read_target(frame.pop(name), name, raw.source)
+    learned = read_target(frame.pop(name), name, raw.source, task)
     encoded = encode(frame.loc[learned.kept].reset_index(drop=True), raw.source)
     inputs = _inputs(encoded.x, encoded.names, raw.source, *raw.notes, *learned.notes, *encoded.notes)
-    return replace(inputs, y=learned.y, target=name, classes=learned.classes)
+    return _with_target(inputs, learned, name)
 
 
 def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) -> tuple[Table, ...]:
@@ -258,7 +259,7 @@ def _of_numpy(path: Path, source: str) -> _Raw:
     return _Raw(frame, {}, source, ())
 
 
-def _of_arrays(raw: _Raw, target: str | None) -> Table:
+def _of_arrays(raw: _Raw, target: str | None, task: str | None) -> Table:
     if "" in raw.arrays:
         raise TableError(f"{raw.source} holds images and no targets. Save both: numpy.savez(file, X=..., y=...).")
     name, y = target_of(raw.arrays, target, raw.source)
@@ -268,9 +269,15 @@ def _of_arrays(raw: _Raw, target: str | None) -> Table:
             f"{printable(key)} and {printable(name)} in {raw.source} have shapes {x.shape} and {y.shape}: expected one "
             "target for each row."
         )
-    learned = read_target(pd.Series(y), name, raw.source)
+    learned = read_target(pd.Series(y), name, raw.source, task)
     inputs = _of_array(x[learned.kept], key, raw.source, *learned.notes)
-    return replace(inputs, y=learned.y, target=name, classes=learned.classes)
+    return _with_target(inputs, learned, name)
+
+
+def _with_target(inputs: Table, learned: Target, name: str) -> Table:
+    """Rows keep the numbers that they have in the file, whatever was dropped before them."""
+    rows = None if learned.kept.all() else np.flatnonzero(learned.kept)
+    return replace(inputs, y=learned.y, target=name, classes=learned.classes, rows=rows)
 
 
 def _inputs_alone(raw: _Raw, target: str | None) -> Table:

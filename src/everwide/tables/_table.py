@@ -33,6 +33,7 @@ class Table:
     - `target`, `classes`: names. `classes` is `None` for regression.
     - `source`: the name of the file. `notes`: sentences on what was dropped, filled and encoded.
     - `sites`: the shape of one example, if flat rows are images.
+    - `rows`: which rows of the file these are, from 0; `None` where all of them are here, in their order.
 
     >>> from everwide.tables import Table
     >>> table = Table.digits()
@@ -48,6 +49,7 @@ class Table:
     source: str
     notes: tuple[str, ...] = ()
     sites: tuple[int, ...] | None = None
+    rows: np.ndarray | None = None
 
     @classmethod
     def digits(cls) -> "Table":
@@ -89,10 +91,11 @@ class Table:
         """Some of the rows, by their numbers; classes keep their codes.
 
         >>> from everwide.tables import Table
-        >>> Table.digits().take([0, 5]).n
-        2
+        >>> Table.digits().take([0, 5]).rows.tolist()
+        [0, 5]
         """
-        return replace(self, x=self.x[rows], y=None if self.y is None else self.y[rows])
+        known = np.arange(self.n) if self.rows is None else self.rows
+        return replace(self, x=self.x[rows], y=None if self.y is None else self.y[rows], rows=known[rows])
 
 
 def printable(text: Any, most: int = 60) -> str:

@@ -29,6 +29,7 @@ from .._page import BLUE, GREY, INK, Fact, Figure, Grid, Section, Text
 SHOWN_LEVEL = 0.9
 LEVELS = (0.5, 0.8, SHOWN_LEVEL, 0.95)
 NETWORK = "infinitely wide network"
+CONSTANT = "always the same answer"
 _QUICK_ROUNDS = 15  # of boosting, where a table has so few rows
 
 
@@ -37,7 +38,7 @@ class Validation:
     """What was predicted for each row by models that had not seen it.
 
     - `rows`: of the table. `dropped`: rows of classes that are too rare for the folds.
-    - `predicted`: by model; classes (codes) or numbers.
+    - `predicted`: by model; classes (codes) or numbers. `CONSTANT` says the most frequent class, or the mean.
     - `probability`: `(rows, classes)` of the Gaussian process of the same network, or of itself; or `(rows, 0)`.
     - `mean`, `std`: of the Gaussian process, for numbers; otherwise empty. `inside`: `(rows, levels)`, whether the
       interval of each of `LEVELS` held the target; `half_width`: of that of 90 %.
@@ -61,7 +62,7 @@ def cross_validated(problem: Problem) -> Validation:
     x, y, folds = problem.table.x[rows], known_target(problem.table)[rows], problem.limits.folds
     flat = x.reshape(len(x), -1)
     classes, rivals = problem.classes is not None, _rivals(problem)
-    predicted = {name: np.zeros(len(y), y.dtype) for name in (NETWORK, *rivals)}
+    predicted = {name: np.zeros(len(y), y.dtype) for name in (NETWORK, *rivals, CONSTANT)}
     probability = np.zeros((len(y), len(problem.classes or ())))
     mean, std, half_width = (np.zeros(0 if classes else len(y)) for _ in range(3))
     inside = np.zeros((len(mean), len(LEVELS)), bool)
@@ -80,6 +81,7 @@ def cross_validated(problem: Problem) -> Validation:
                 half_width[test] = (high - low) / 2 if level == SHOWN_LEVEL else half_width[test]
         for name, rival in rivals.items():
             predicted[name][test] = rival.fit(flat[train], y[train]).predict(flat[test])
+        predicted[CONSTANT][test] = np.bincount(y[train]).argmax() if classes else y[train].mean()
     return Validation(rows, y, folds, dropped, predicted, probability, mean, std, inside, half_width)
 
 
@@ -132,6 +134,8 @@ def _rivals(problem: Problem) -> dict[str, Any]:
 
 _LEVEL = 0.95
 _DRAWS = 1000
+_RULES = 0.5  # of all squared errors, in one row
+_RARE = 0.99  # right answers, or shares of variance explained, that are rarely honest
 
 
 class Score(NamedTuple):
@@ -142,52 +146,110 @@ class Score(NamedTuple):
     high: float
 
 
+class Lead(NamedTuple):
+    """The mean loss of another model less that of the network, row by row; `chance`: of as large a one by luck."""
+
+    value: float
+    chance: float
+
+    @property
+    def verdict(self) -> str:
+        """Of the network: "better", "worse" or "a tie"."""
+        if self.chance > 1 - _LEVEL:
+            return "a tie"
+        return "better" if self.value > 0 else "worse"
+
+
 @dataclass(frozen=True, eq=False)
 class Accuracy:
     """Cross-validated scores of all models: accuracies, or root mean square errors with R2 (`r2`, otherwise empty).
 
-    `ahead_of_best_rival`: the mean loss of the best other model less that of the network, row by row.
+    - `n`: rows that were predicted, of `n_table`; each by models that had learned from `n_learned` others.
+    - `ahead_of_best_rival`, `ahead_of_constant`: of the network. `rival_ahead_of_constant`: of the best other model.
+    - `share_of_worst`: of the network's squared errors, in one row; `score_without_worst`: what is left without it.
     """
 
     n: int
+    n_table: int
+    n_learned: int
     folds: int
     n_of_rare_classes_left_out: int
     measure: str
     scores: dict[str, Score]
     r2: dict[str, float]
     best_rival: str
-    ahead_of_best_rival: Score
+    ahead_of_best_rival: Lead
+    ahead_of_constant: Lead
+    rival_ahead_of_constant: Lead
+    share_of_worst: float
+    score_without_worst: float
 
     @property
     def classes(self) -> bool:
         """Whether scores are accuracies."""
         return self.measure == "accuracy"
 
+    @property
+    def useful(self) -> bool:
+        """Whether the network is better than the same answer for every row, beyond chance."""
+        return self.ahead_of_constant.verdict == "better"
+
 
 def accuracy(problem: Problem, validation: Validation) -> Accuracy:
     """Scores from predictions for rows that the models had not seen."""
     truth, predicted, classes = validation.truth, validation.predicted, problem.classes is not None
-    losses = {name: 1.0 * (one != truth) if classes else (one - truth) ** 2 for name, one in predicted.items()}
-    scores = {name: _share(loss) if classes else _rmse(loss, problem.seed) for name, loss in losses.items()}
-    rivals = [name for name in scores if name != NETWORK]
+    losses = {name: losses_of(problem, one, truth) for name, one in predicted.items()}
+    scores = {name: score_of(problem, loss) for name, loss in losses.items()}
+    rivals = [name for name in scores if name not in (NETWORK, CONSTANT)]
     rival = min(rivals, key=lambda name: float(np.mean(losses[name])))
+    own, n, total = losses[NETWORK], len(truth), max(float(np.sum(losses[NETWORK])), 1e-300)
     return Accuracy(
-        n=len(truth),
+        n=n,
+        n_table=problem.table.n,
+        n_learned=n - n // validation.folds,
         folds=validation.folds,
         n_of_rare_classes_left_out=validation.dropped,
         measure="accuracy" if classes else "rmse",
         scores=scores,
         r2={} if classes else {name: float(r2_score(truth, one)) for name, one in predicted.items()},
         best_rival=rival,
-        ahead_of_best_rival=_mean(losses[rival] - losses[NETWORK]),
+        ahead_of_best_rival=lead(problem, losses[rival] - own),
+        ahead_of_constant=lead(problem, losses[CONSTANT] - own),
+        rival_ahead_of_constant=lead(problem, losses[CONSTANT] - losses[rival]),
+        share_of_worst=float(own.max()) / total,
+        score_without_worst=math.sqrt(max(total - float(own.max()), 0.0) / max(n - 1, 1)),
     )
+
+
+def losses_of(problem: Problem, predicted: np.ndarray, truth: np.ndarray) -> Float[np.ndarray, " n"]:
+    """Of every row: 1 where the class is wrong, or the squared error."""
+    return 1.0 * (predicted != truth) if problem.classes else (predicted - truth) ** 2
+
+
+def score_of(problem: Problem, losses: Float[np.ndarray, " n"]) -> Score:
+    """An accuracy, or a root mean square error; losses may be means over several models."""
+    return _share(losses) if problem.classes else _rmse(losses, problem.seed)
+
+
+def lead(problem: Problem, gains: Float[np.ndarray, " n"]) -> Lead:
+    """The mean of what is gained row by row, and how often random signs of the gains give as much: few rows or one."""
+    signs = np.random.default_rng([problem.seed, 4]).choice([-1.0, 1.0], size=(_DRAWS, len(gains)))
+    unit = max(float(np.abs(gains).max()), 1e-300)
+    total, drawn = float(np.sum(gains / unit)), signs @ (gains / unit)
+    as_large = np.sum(np.abs(drawn) >= abs(total) * (1 - 1e-12))
+    return Lead(float(np.mean(gains)), (1 + float(as_large)) / (1 + _DRAWS))
 
 
 def _share(wrong: np.ndarray) -> Score:
     """The share of right answers, with the interval of Wilson (1927)."""
-    right = int(np.sum(wrong == 0))
-    interval = scipy.stats.binomtest(right, len(wrong)).proportion_ci(_LEVEL, method="wilson")
-    return Score(right / len(wrong), float(interval.low), float(interval.high))
+    right = float(np.sum(1 - wrong))
+    return Score(right / len(wrong), *wilson(round(right), len(wrong)))
+
+
+def wilson(right: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share."""
+    interval = scipy.stats.binomtest(right, n).proportion_ci(_LEVEL, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def _rmse(squares: np.ndarray, seed: int) -> Score:
@@ -199,54 +261,95 @@ def _rmse(squares: np.ndarray, seed: int) -> Score:
     return Score(math.sqrt(float(np.mean(squares))), float(low), float(high))
 
 
-def _mean(gains: np.ndarray) -> Score:
-    """The mean of what is gained row by row, with the interval of a mean."""
-    mean, error = float(np.mean(gains)), float(scipy.stats.sem(gains))
-    half = float(scipy.stats.norm.ppf((1 + _LEVEL) / 2)) * error
-    return Score(mean, mean - half, mean + half)
-
-
 def _text(problem: Problem, result: Accuracy) -> Text:
+    known = "their defaults in scikit-learn" + (", but for 15 rounds of boosting" if problem.quick else "")
+    scaled = "columns" if result.classes else "columns and target"
     notes = [
-        f"{result.folds}-fold cross-validation on {count(result.n)} rows, the same folds for all models; the "
-        "network is chosen on the training rows of each fold alone. The others have scikit-learn's defaults."
+        f"{result.folds}-fold cross-validation on {count(result.n)} rows, the same folds for all models; the network "
+        f"is chosen on the training rows of each fold alone. The others have {known}; for the SVM, {scaled} are scaled "
+        "to mean 0 and variance 1."
     ]
     if problem.quick:
         notes.append("Quick: few rows, few folds and short boosting. The full report is the one to quote.")
     if dropped := result.n_of_rare_classes_left_out:
         notes.append(f"{several(dropped, 'row')} of classes with fewer than {result.folds} rows were left out.")
-    return Text((_own(result), _versus(result)), notes=tuple(notes), grids=(_grid(result),))
+    cautions = () if result.useful else (_useless(result),)
+    return Text((_own(result), _versus(result)), _warnings(result), tuple(notes), (_grid(result),), cautions)
+
+
+def _warnings(result: Accuracy) -> tuple[str, ...]:
+    score = result.scores[NETWORK].low if result.classes else result.r2[NETWORK]
+    if score < _RARE:
+        return ()
+    return ("Nearly all of it is right, which is rare: make sure that no input could know the target beforehand.",)
+
+
+def _useless(result: Accuracy) -> str:
+    own, same = result.scores[NETWORK].value, result.scores[CONSTANT].value
+    shown = (
+        f"{percent(own)} right, and {percent(same)} for who always says the most frequent class"
+        if result.classes
+        else f"a root mean square error of {number(own)}, and {number(same)} for who always says the mean"
+    )
+    return f"On rows it has not seen, the network is no better than the same answer for every row: {shown}."
+
+
+def _learned_from(result: Accuracy) -> str:
+    return count(result.n_learned) + (f" of {count(result.n_table)}" if result.n < result.n_table else "")
 
 
 def _own(result: Accuracy) -> Fact:
     score = result.scores[NETWORK]
+    expect = f"to be expected on new rows like these, of a network that has learned from {_learned_from(result)} rows"
     if result.classes:
-        wrong = 1 - score.value
-        every = f"one row in {count(1 / wrong)}" if wrong > 0 else "none of these rows"
-        meaning = f"Expect {percent(score.low)} to {percent(score.high)} on new rows like these: it gets {every} wrong."
+        meaning = f"{percent(score.low)} to {percent(score.high)} are {expect}: {_wrong(1 - score.value)}."
         return Fact("Accuracy", percent(score.value), meaning)
+    if result.share_of_worst > _RULES:
+        meaning = (
+            f"One row makes {percent(result.share_of_worst)} of the squared errors; without it the error is "
+            f"{number(result.score_without_worst)}. Look at that row before you trust any of these numbers."
+        )
+        return Fact("Root mean square error", number(score.value), meaning)
+    r2 = result.r2[NETWORK]
+    explains = f"{percent(r2)} of the variance" if r2 > 0 else "none of the variance"
     meaning = (
-        f"Expect {number(score.low)} to {number(score.high)} on new rows like these, in units of the target; it "
-        f"explains {percent(result.r2[NETWORK])} of the variance."
+        f"{number(score.low)} to {number(score.high)}, in units of the target, are {expect}; it explains {explains}."
     )
     return Fact("Root mean square error", number(score.value), meaning)
 
 
+def _wrong(share: float) -> str:
+    if share == 0:
+        return "it got none of these rows wrong"
+    return f"it gets one row in {count(1 / share)} wrong" if share < 1 / 3 else f"it gets {percent(share)} wrong"
+
+
 def _versus(result: Accuracy) -> Fact:
     rival, ahead = result.best_rival, result.ahead_of_best_rival
-    label = f"Against the best other ({rival})"
     size = (
         percent(abs(ahead.value))
         if result.classes
         else f"{number(abs(ahead.value))} of squared error, in units of the target squared"
     )
-    if ahead.low > 0:
-        return Fact(label, f"better by {size}", "More than chance explains, row by row: use the network.")
-    if ahead.high < 0:
-        meaning = f"More than chance explains, row by row: use the {rival} for predictions, and this page for the rest."
-        return Fact(label, f"worse by {size}", meaning)
-    meaning = "Chance explains the difference: choose by what else you need, such as uncertainty or speed."
-    return Fact(label, "a tie", meaning)
+    value = ahead.verdict if ahead.verdict == "a tie" else f"{ahead.verdict} by {size}"
+    return Fact(f"Against the best other ({rival})", value, _advice(result))
+
+
+def _advice(result: Accuracy) -> str:
+    """Which model to use; none, where all could as well say the same of every row."""
+    rival, helps = result.best_rival, result.rival_ahead_of_constant.verdict == "better"
+    if not result.useful and not helps:
+        return (
+            "Neither is better than the same answer for every row, beyond chance: use neither. Other inputs, or more "
+            "rows, must come first."
+        )
+    if not result.useful:
+        return f"The network is no better than the same answer for every row: use the {rival}."
+    return {
+        "better": "More than chance explains, row by row: of these, take the network (everwide.estimators).",
+        "worse": f"More than chance explains, row by row: use the {rival} for predictions.",
+        "a tie": "Chance explains the difference: choose by what else you need, such as uncertainty or speed.",
+    }[result.ahead_of_best_rival.verdict]
 
 
 def _best_first(result: Accuracy) -> list[str]:
@@ -279,18 +382,19 @@ def _draw(figure: Any, result: Accuracy) -> None:
 
 
 def _tile(result: Accuracy) -> Fact:
-    ahead, show = result.ahead_of_best_rival, percent if result.classes else number
-    word = "better than" if ahead.low > 0 else "worse than" if ahead.high < 0 else "level with"
+    show, words = percent if result.classes else number, {"better": "better than", "worse": "worse than"}
+    than = f"{words.get(result.ahead_of_best_rival.verdict, 'level with')} the best of forest, boosting and SVM"
+    than = than if result.useful else "no better than the same answer for every row"
     label = "accuracy on new rows" if result.classes else "error on new rows (RMSE)"
-    return Fact(label, show(result.scores[NETWORK].value), f"{word} the best of forest, boosting and SVM")
+    return Fact(label, show(result.scores[NETWORK].value), f"{than}; each learned from {_learned_from(result)} rows")
 
 
 SECTION = Section(
     "accuracy",
     "How good it is",
-    "How often is it right about rows it has not seen, and is anything else better?",
+    "How good is it on rows it has not seen, and is anything else better?",
     measure=lambda problem: accuracy(problem, problem.once(cross_validated)),
     describe=_text,
-    figure=Figure(_draw, 2.1, "Dots are cross-validated scores, bars their 95\u202f% intervals."),
+    figure=Figure(_draw, 2.4, "Dots are cross-validated scores, bars their 95\u202f% intervals."),
     tile=_tile,
 )

@@ -11,6 +11,7 @@ from ..._walk import explain, walk
 from ..._words import count, number
 from .._page import Fact, Grid, Section, Text
 
+_SMALL = 1e-6  # ridges, over the kernel's mean diagonal, that hold nothing back
 _LONG = 1e6  # times of training, over the kernel's mean diagonal, that are as good as endless
 
 
@@ -36,7 +37,7 @@ def _text(problem: Problem, result: Architecture) -> Text:
     plan = result.plan
     side = plan["tile_examples"]
     facts = (
-        Fact("Network", str(problem.estimator.choice_).splitlines()[0], _why(problem)),
+        Fact("Network", problem.network, _why(problem)),
         Fact(
             "Layers with weights",
             count(result.layers_with_weights),
@@ -49,7 +50,7 @@ def _text(problem: Problem, result: Architecture) -> Text:
             f"For kernels of {side} by {side} rows at a time; nothing larger is held beside the matrix itself.",
         ),
     )
-    return Text(facts, notes=columns_note(problem), grids=(_grid(plan),))
+    return Text(facts, notes=(*_frozen_note(problem), *columns_note(problem)), grids=(_grid(plan),))
 
 
 def _why(problem: Problem) -> str:
@@ -58,6 +59,16 @@ def _why(problem: Problem) -> str:
     return (
         f"The best of {count(problem.estimator.choice_.tried)} that were tried, by the error of every row learned from "
         "all others. Pass your own to compare."
+    )
+
+
+def _frozen_note(problem: Problem) -> tuple[str, ...]:
+    """Kernels with frozen layers are often the better kernels, and nobody trains such networks."""
+    if not problem.estimator.choice_.frozen:
+        return ()
+    return (
+        "This kernel has frozen layers because it predicts better so, each row from all others. A network that you "
+        "train moves all of its layers, and is another one.",
     )
 
 
@@ -74,11 +85,14 @@ def _held_back(problem: Problem) -> Fact:
     """The ridge, or the time at which training stops: an estimator has one of them."""
     choice = problem.estimator.choice_
     if _LONG < choice.relative_time < np.inf:
-        meaning = "Stopping earlier was tried, and brought nothing: there is little noise to be kept from."
+        meaning = "Stopping earlier was tried, and was no better."
         return Fact("Training", "to the end", meaning)
     if np.isfinite(choice.relative_time):
         meaning = "Of gradient flow, over the kernel's mean diagonal. Stopping early keeps noise from being learned."
         return Fact("Stops at time", number(choice.relative_time), meaning)
+    if choice.relative_ridge < _SMALL:
+        meaning = "Of the kernel's mean diagonal, as good as none: larger ones were tried, and were no better."
+        return Fact("Ridge", number(choice.relative_ridge), meaning)
     meaning = "Of the kernel's mean diagonal: it keeps noise from being learned. 0 would fit every row exactly."
     return Fact("Ridge", number(choice.relative_ridge), meaning)
 

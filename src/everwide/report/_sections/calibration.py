@@ -1,7 +1,7 @@
 """Whether the network knows what it does not know."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -12,32 +12,51 @@ from sklearn.metrics import log_loss
 from ..._problem import Problem
 from ..._words import count, number, percent
 from .._page import BLUE, GREY, Fact, Figure, Grid, Section, Text
-from .accuracy import LEVELS, SHOWN_LEVEL, Validation, cross_validated, uses_process
+from .accuracy import LEVELS, SHOWN_LEVEL, Validation, cross_validated, uses_process, wilson
 
 _BINS = 10
-_PROCESS, _ITSELF = "A Gaussian process of such networks", "The trained network, calibrated on its training rows"
+_PROCESS, _ITSELF = (
+    "A Gaussian process of such networks",
+    "The infinitely wide network, calibrated on its training rows",
+)
 _GOOD, _FAIR = 0.03, 0.08
-_SAFE = 0.99
+_SAFE, _FEWEST = 0.99, 20  # what counts as decided; rows that can tell
 
 
 @dataclass(frozen=True, eq=False)
 class ClassCalibration:
     """Probabilities of the predicted class (confidence) beside the share of right predictions (accuracy), by bins.
 
-    `n_safe`: the most confident rows of which 99 % are right; `safe_confidence`: the least confidence among them.
+    - `error_by_chance`: the calibration error that honest probabilities would show in as many rows.
+    - `log_loss_of_shares`: of who knows how frequent the classes are, and nothing else.
+    - `safe`: chosen on one half of the rows, judged on the other; `None` where no rows are safe, or too few to tell.
     """
 
     n: int
-    classes: int
     confidence: Float[np.ndarray, " bins"]
     accuracy: Float[np.ndarray, " bins"]
     bin_sizes: Int[np.ndarray, " bins"]
     expected_calibration_error: float
+    error_by_chance: float
     log_loss: float
+    log_loss_of_shares: float
     mean_confidence: float
     mean_accuracy: float
-    n_safe: int
-    safe_confidence: float
+    safe: "Safe | None"
+
+
+class Safe(NamedTuple):
+    """The least `confidence` above which 99 % of the rows were right; of other rows, the `share` above it.
+
+    `n` of these were judged, `right` is the share of right ones among them, `low` to `high` its 95 % interval.
+    """
+
+    confidence: float
+    share: float
+    n: int
+    right: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +73,7 @@ class IntervalCalibration:
     std_of_scores: float
 
 
-def calibration_of_classes(validation: Validation) -> ClassCalibration:
+def calibration_of_classes(validation: Validation, seed: int = 0) -> ClassCalibration:
     """Reliability in bins of equal size, and the expected calibration error."""
     truth, probability = validation.truth.astype(np.int64), validation.probability
     sure = np.minimum(probability.max(1), 1.0)
@@ -63,22 +82,39 @@ def calibration_of_classes(validation: Validation) -> ClassCalibration:
     edges = np.quantile(sure, np.linspace(0, 1, _BINS + 1))
     sizes = np.bincount(np.searchsorted(edges[1:-1], sure))
     sizes = sizes[sizes > 0]
-    order = np.argsort(-sure, kind="stable")
-    safe = np.flatnonzero(np.cumsum(right[order]) >= _SAFE * np.arange(1, len(sure) + 1))
-    n_safe = int(safe[-1]) + 1 if len(safe) else 0
+    shares = np.bincount(truth) / len(truth)
     return ClassCalibration(
         n=len(sure),
-        classes=probability.shape[1],
         confidence=confidence,
         accuracy=accuracy,
         bin_sizes=sizes,
         expected_calibration_error=float(np.sum(sizes * np.abs(confidence - accuracy)) / len(sure)),
+        # The mean size of a Gaussian of the variance of a share.
+        error_by_chance=float(np.sum(np.sqrt(2 / np.pi * confidence * (1 - confidence) * sizes)) / len(sure)),
         log_loss=float(log_loss(truth, probability, labels=np.arange(probability.shape[1]))),
+        log_loss_of_shares=float(scipy.stats.entropy(shares)),
         mean_confidence=float(sure.mean()),
         mean_accuracy=float(right.mean()),
-        n_safe=n_safe,
-        safe_confidence=float(sure[order[n_safe - 1]]) if n_safe else 1.0,
+        safe=safe(sure, right, seed),
     )
+
+
+def safe(sure: Float[np.ndarray, " n"], right: Int[np.ndarray, " n"], seed: int) -> Safe | None:
+    """The lowest confidence that is safe on one half of the rows, and what it is worth on the other."""
+    order = np.random.default_rng([seed, 5]).permutation(len(sure))
+    chosen, judged = order[: len(order) // 2], order[len(order) // 2 :]
+    best = chosen[np.argsort(-sure[chosen], kind="stable")]
+    shares = np.cumsum(right[best]) / np.arange(1, len(best) + 1)
+    cuts = np.append(sure[best][1:] < sure[best][:-1], True)  # rows of equal confidence are on one side
+    enough = np.flatnonzero(cuts & (shares >= _SAFE))
+    if not len(enough) or enough[-1] + 1 < _FEWEST:
+        return None
+    edge = float(sure[best[enough[-1]]])
+    above = right[judged[sure[judged] >= edge]]
+    low, high = wilson(int(above.sum()), len(above)) if len(above) >= _FEWEST else (0.0, 0.0)
+    if high < _SAFE:
+        return None
+    return Safe(edge, len(above) / len(judged), len(above), float(above.mean()), low, high)
 
 
 def calibration_of_intervals(validation: Validation) -> IntervalCalibration:
@@ -99,7 +135,7 @@ def calibration_of_intervals(validation: Validation) -> IntervalCalibration:
 
 def _measured(problem: Problem) -> ClassCalibration | IntervalCalibration:
     validation = problem.once(cross_validated)
-    return calibration_of_classes(validation) if problem.classes else calibration_of_intervals(validation)
+    return calibration_of_classes(validation, problem.seed) if problem.classes else calibration_of_intervals(validation)
 
 
 def _text(problem: Problem, result: ClassCalibration | IntervalCalibration) -> Text:
@@ -115,12 +151,17 @@ def class_facts(result: ClassCalibration) -> tuple[Fact, ...]:
     return (
         Fact("Expected calibration error", percent(result.expected_calibration_error), _honest(result)),
         _threshold(result),
-        Fact(
-            "Log loss",
-            number(result.log_loss),
-            f"Nats by row; {number(float(np.log(result.classes)))} would be guessing. Lower is better: use it to "
-            "compare with other models that give probabilities.",
-        ),
+        Fact("Log loss", number(result.log_loss), _log_loss(result)),
+    )
+
+
+def _log_loss(result: ClassCalibration) -> str:
+    guessing = number(result.log_loss_of_shares)
+    if result.log_loss > result.log_loss_of_shares:
+        return f"Nats by row, worse than {guessing}, that of the shares of the classes: do not use the probabilities."
+    return (
+        f"Nats by row; {guessing} is that of the shares of the classes, without any input. Lower is better: use it to "
+        "compare with other models that give probabilities."
     )
 
 
@@ -131,29 +172,36 @@ def _class_grid(result: ClassCalibration) -> Grid:
 
 
 def _honest(result: ClassCalibration) -> str:
-    error = result.expected_calibration_error
-    if error < _GOOD:
-        return "The probabilities can be taken at their word."
-    side = "too sure of itself" if result.mean_confidence > result.mean_accuracy else "too careful"
+    error, chance = result.expected_calibration_error, result.error_by_chance
+    if error < max(_GOOD, 1.5 * chance):
+        told = f"{count(result.n)} rows would show about {percent(chance)} even if all probabilities were right."
+        return f"No sign that the probabilities are wrong: {told}"
+    ahead = result.mean_confidence - result.mean_accuracy
+    side = "too sure of itself" if ahead > 0 else "too careful"
+    side = side if abs(ahead) > error / 2 else "too sure of some rows and too careful with others"
     if error < _FAIR:
         return f"It is a little {side}: probabilities are good for ranking, and nearly so for decisions."
     return f"It is {side}: calibrate the probabilities (sklearn.calibration) before you decide by them."
 
 
 def _threshold(result: ClassCalibration) -> Fact:
-    """The share of rows that can be decided with 99 % accuracy: those of which it is the most sure."""
-    label = "Decided at 99\u202f%"
-    if result.n_safe == 0:
-        return Fact(label, "none", "No group of rows is that safe: have people look at its answers.")
-    edge = percent(result.safe_confidence, 0)
-    meaning = f"It is at least {edge} sure of these rows, and right about 99\u202f% of them. Send the others to people."
-    return Fact(label, percent(result.n_safe / result.n, 0), meaning)
+    """The share of rows of which it is so sure that 99 % are right."""
+    label, known = "Rows it can decide", result.safe
+    if known is None:
+        meaning = "No group of rows was found that is right in 99\u202f% of all cases: have people look at its answers."
+        return Fact(label, "none", meaning)
+    meaning = (
+        f"Those of which it is at least {percent(known.confidence, 0)} sure, as chosen on half of the rows. On the "
+        f"other half {percent(known.right)} of {count(known.n)} such rows were right ({percent(known.low)} to "
+        f"{percent(known.high)} on new ones). Send the rest to people."
+    )
+    return Fact(label, percent(known.share, 0), meaning)
 
 
 def _interval_facts(result: IntervalCalibration) -> tuple[Fact, ...]:
     at_90, half = result.coverage_of_90_percent_intervals, result.median_half_width_of_90_percent_intervals
     return (
-        Fact("Coverage of 90\u202f% intervals", percent(at_90), _covers(at_90)),
+        Fact("Coverage of 90\u202f% intervals", percent(at_90), _covers(at_90, result.n)),
         Fact(
             "Usual width of an interval",
             f"\u00b1 {number(half)}",
@@ -172,10 +220,11 @@ def _interval_grid(result: IntervalCalibration) -> Grid:
     return Grid("Intervals, and how often they held", ("should hold", "held"), rows)
 
 
-def _covers(share: float) -> str:
-    if abs(share - 0.9) < _GOOD:
-        return "The intervals can be taken at their word."
-    if share < 0.9:
+def _covers(share: float, n: int) -> str:
+    low, high = wilson(round(share * n), n)
+    if low <= SHOWN_LEVEL <= high:
+        return f"The intervals can be taken at their word, as far as {count(n)} rows can tell."
+    if share < SHOWN_LEVEL:
         return "The intervals are too narrow: widen them until they hold as often as they say."
     return "The intervals are wider than they need be: safe, and a little wasteful."
 

@@ -22,6 +22,7 @@ _MOST_CLASSES = 20  # in the table of the page
 _LEAVES = 64  # of a tree that looks at one column
 _MOST_COLUMNS, _MOST_ROWS, _FEWEST_ROWS = 1000, 2000, 20
 _TOO_GOOD = 0.98  # of what there is to know about the target, from one column alone
+_RULES = 0.5  # of the variance of the target, in one row
 
 
 class Leak(NamedTuple):
@@ -40,13 +41,20 @@ class ClassBalance(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Moments and bounds of a target of numbers."""
+    """Moments and bounds of a target of numbers; the row of the file with the largest share of its variance."""
 
     mean: float
     std: float
     min: float
     max: float
     skew: float
+    farthest_row: int
+    share_of_farthest: float
+
+    @property
+    def ruled(self) -> bool:
+        """Whether one row has most of the variance, so that squared errors speak of nothing else."""
+        return self.share_of_farthest > _RULES
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +76,16 @@ class Data:
     target_values: ClassBalance | Spread
 
 
-def data(table: Table) -> Data:
+def data(problem: Problem) -> Data:
     """Look at a table before anything is learned."""
+    table = problem.table
     y, flat = known_target(table), table.x.reshape(len(table.x), -1)
     names = table.names or tuple(f"value {at}" for at in range(flat.shape[1]))
     repeated, conflicting = duplicates(flat, y)
     counting = [] if _is_image(table) else [names[at] for at in _counting_columns(flat)]
-    leaks = [Leak(names[at], share) for at, share in _leaks(flat, y, classes=table.classes is not None)]
+    columns = _sources(names)
+    shares = _leaks(flat, y, list(columns.values()), classes=table.classes is not None)
+    leaks = [Leak(list(columns)[at], share) for at, share in shares]
     return Data(
         n=len(y),
         columns=flat.shape[1],
@@ -84,8 +95,8 @@ def data(table: Table) -> Data:
         conflicting_rows=conflicting,
         constant_columns=[names[at] for at in np.flatnonzero(np.ptp(flat, axis=0) == 0)],
         counting_columns=counting,
-        leakage_suspects=[leak for leak in leaks if leak.column not in counting],
-        target_values=_balance(y, len(table.classes)) if table.classes else _spread(y),
+        leakage_suspects=leaks,
+        target_values=_balance(y, len(table.classes)) if table.classes else _spread(problem, y),
     )
 
 
@@ -98,10 +109,14 @@ def _balance(y: np.ndarray, classes: int) -> ClassBalance:
     return ClassBalance(sizes, sizes.max() / len(y), sizes.max() / max(sizes.min(), 1))
 
 
-def _spread(y: np.ndarray) -> Spread:
-    std = float(y.std())
+def _spread(problem: Problem, y: np.ndarray) -> Spread:
+    std, unit = float(y.std()), max(float(np.abs(y).max()), 1e-300)
     skew = float(scipy.stats.skew(y)) if std > 0 else 0.0
-    return Spread(float(y.mean()), std, float(y.min()), float(y.max()), skew)
+    squares = ((y - y.mean()) / unit) ** 2
+    farthest = int(np.argmax(squares))
+    share = float(squares[farthest] / max(squares.sum(), 1e-300))
+    bounds = float(y.mean()), std, float(y.min()), float(y.max())
+    return Spread(*bounds, skew, int(problem.number(np.array([farthest]))[0]), share)
 
 
 def duplicates(x: Float[np.ndarray, "n d"], y: np.ndarray) -> tuple[int, int]:
@@ -120,29 +135,39 @@ def _counting_columns(x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " columns"
     return np.flatnonzero((len(x) > 2) & ((steps == 1).all(0) | (steps == -1).all(0)))
 
 
-def _leaks(x: Float[np.ndarray, "n d"], y: np.ndarray, *, classes: bool) -> list[tuple[int, float]]:
+def _sources(names: tuple[str, ...]) -> dict[str, list[int]]:
+    """Columns of the file, with the places of what was made of them: indicators of a category belong together."""
+    sources: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        sources.setdefault(name.partition("=")[0] or name, []).append(place)
+    return sources
+
+
+def _leaks(
+    x: Float[np.ndarray, "n d"], y: np.ndarray, sources: list[list[int]], *, classes: bool
+) -> list[tuple[int, float]]:
     """Columns that nearly give the target away, each by itself; of large tables a part is looked at."""
     rows = np.random.default_rng(0).permutation(len(x))[:_MOST_ROWS]
     if len(rows) < _FEWEST_ROWS:
         return []
-    share = _share_of_classes if classes else _share_of_numbers
+    share, some = _share_of_classes if classes else _share_of_numbers, x[rows]
     shares = [
-        (column, share(x[rows, column], y[rows]))
-        for column in range(min(x.shape[1], _MOST_COLUMNS))
-        if np.ptp(x[rows, column]) > 0
+        (at, share(some[:, places], y[rows]))
+        for at, places in enumerate(sources[:_MOST_COLUMNS])
+        if np.ptp(some[:, places], axis=0).any()
     ]
     return sorted((one for one in shares if one[1] >= _TOO_GOOD), key=lambda one: -one[1])
 
 
-def _from_the_other_half(tree: Any, values: Float[np.ndarray, " n"], y: np.ndarray) -> np.ndarray:
+def _from_the_other_half(tree: Any, values: Float[np.ndarray, "n k"], y: np.ndarray) -> np.ndarray:
     """Every row, predicted by a tree that has seen one half of the rows, and not this one."""
-    predicted, half, column = np.empty_like(y), len(y) // 2, values[:, None]
+    predicted, half = np.empty_like(y), len(y) // 2
     for seen, other in ((slice(None, half), slice(half, None)), (slice(half, None), slice(None, half))):
-        predicted[other] = tree.fit(column[seen], y[seen]).predict(column[other])
+        predicted[other] = tree.fit(values[seen], y[seen]).predict(values[other])
     return predicted
 
 
-def _share_of_classes(values: Float[np.ndarray, " n"], y: np.ndarray) -> float:
+def _share_of_classes(values: Float[np.ndarray, "n k"], y: np.ndarray) -> float:
     """0 where the column is as good as the most frequent class, 1 where it is always right."""
     tree = DecisionTreeClassifier(max_leaf_nodes=_LEAVES, random_state=0)
     right = np.mean(_from_the_other_half(tree, values, y) == y)
@@ -150,13 +175,13 @@ def _share_of_classes(values: Float[np.ndarray, " n"], y: np.ndarray) -> float:
     return float((right - chance) / (1 - chance)) if chance < 1 else 0.0
 
 
-def _share_of_numbers(values: Float[np.ndarray, " n"], y: np.ndarray) -> float:
+def _share_of_numbers(values: Float[np.ndarray, "n k"], y: np.ndarray) -> float:
     """The share of the variance that a straight line or a tree explains, whichever is more."""
     if np.ptp(y) == 0:
         return 0.0
     tree = DecisionTreeRegressor(max_leaf_nodes=_LEAVES, random_state=0)
-    line = np.corrcoef(values / np.ptp(values), y)[0, 1] ** 2
-    return max(float(line), float(r2_score(y, _from_the_other_half(tree, values, y))))
+    lines = [np.corrcoef(one / np.ptp(one), y)[0, 1] ** 2 for one in values.T if np.ptp(one) > 0]
+    return max(*map(float, lines), float(r2_score(y, _from_the_other_half(tree, values, y))))
 
 
 def _text(problem: Problem, result: Data) -> Text:
@@ -167,15 +192,15 @@ def _text(problem: Problem, result: Data) -> Text:
         notes.append(f"{several(constant, 'pixel is', 'pixels are')} the same in all images; that does no harm.")
     if not warnings:
         columns = "" if image else "no constant columns, "
-        notes.append(f"No repeated rows, {columns}no column that gives the target away: nothing to warn of.")
+        which = f"no column among the first {count(_MOST_COLUMNS)}" if result.columns > _MOST_COLUMNS else "no column"
+        notes.append(f"No repeated rows, {columns}{which} that gives the target away: nothing to warn of.")
+    made = "Inputs of the network, after categories were made indicators."
     facts = (
-        Fact(
-            "Rows", count(result.n), "Each row is one example. The forecast below says what more of them would bring."
-        ),
-        Fact("Columns", count(result.columns), "Inputs of the network, after categories were made indicators."),
+        Fact("Rows", count(result.n), "Each row is one example."),
+        Fact("Columns", count(result.columns), "Numbers in a row." if image else made),
         _target(result),
     )
-    return Text(facts, warnings, tuple(notes), _class_grids(result, table))
+    return Text(facts, warnings, tuple(notes), _class_grids(result, table), tuple(_cautions(result)))
 
 
 def _target(result: Data) -> Fact:
@@ -184,15 +209,35 @@ def _target(result: Data) -> Fact:
         return Fact(
             f"Classes of \u201c{result.target}\u201d",
             count(len(values.class_counts)),
-            f"Who always says the most frequent class is right {percent(values.chance)} of the time: nothing below "
-            "that is worth anything.",
+            f"Who always says the most frequent class is right {percent(values.chance)} of the time: an accuracy is to "
+            "be compared with that.",
         )
     return Fact(
         f"Spread of \u201c{result.target}\u201d",
         number(values.std),
-        f"The standard deviation around the mean, {number(values.mean)}. Errors below are to be compared with it: who "
-        "always says the mean is off by that much.",
+        f"The standard deviation around the mean, {number(values.mean)}: the root mean square error of who always says "
+        "the mean.",
     )
+
+
+def _cautions(result: Data) -> Iterator[str]:
+    """What makes all numbers of the page misleading."""
+    if result.leakage_suspects:
+        column, share = result.leakage_suspects[0]
+        yield (
+            f"Leakage? The column \u201c{column}\u201d alone tells {percent(share)} of what there is to know about the "
+            "target. If it is not known before the target is, all accuracies and forecasts of this page are too good "
+            "to be true: drop it, and ask again."
+        )
+    values = result.target_values
+    if isinstance(values, Spread) and values.ruled:
+        yield (
+            f"One row rules: row {count(values.farthest_row)} of the file has {percent(values.share_of_farthest)} of "
+            f"the variance of the target, which goes from {number(values.min)} to {number(values.max)}. Errors and "
+            "R\u00b2 speak of little else: look at that row before anything else."
+        )
+    if result.n < _FEW_ROWS:
+        yield f"There are only {several(result.n, 'row')}: every number of this page is uncertain."
 
 
 def _target_warnings(result: Data) -> Iterator[str]:
@@ -224,11 +269,11 @@ def _class_grids(result: Data, table: Table) -> tuple[Grid, ...]:
 def _warnings(result: Data, table: Table) -> Iterator[str]:
     n, columns, repeated, conflicting = result.n, result.columns, result.duplicate_rows, result.conflicting_rows
     if n < _FEW_ROWS:
-        yield f"There are only {several(n, 'row')}: all numbers below are uncertain. Label more rows first."
+        yield f"There are only {several(n, 'row')}. Label more rows first."
     if columns > n:
         yield (
-            f"There are more columns ({count(columns)}) than rows ({count(n)}): a network can fit anything here. "
-            "Trust the cross-validated numbers only."
+            f"There are more columns ({count(columns)}) than rows ({count(n)}): a network can fit nearly anything "
+            "here. Trust the cross-validated numbers only."
         )
     yield from _target_warnings(result)
     if repeated:
@@ -247,7 +292,7 @@ def _warnings(result: Data, table: Table) -> Iterator[str]:
         yield f"These columns count the rows, and should not be inputs: {_quoted(result.counting_columns)}."
     if result.leakage_suspects:
         yield (
-            "Leakage? One column alone nearly gives the target away: "
+            "Leakage? A column that alone nearly gives the target away: "
             f"{_quoted([leak.column for leak in result.leakage_suspects])}. Keep it only if it is known before the "
             "target is."
         )
@@ -261,6 +306,6 @@ SECTION = Section(
     "data",
     "The data",
     "What is in the table, and what should you look at before you trust any number below?",
-    measure=lambda problem: data(problem.table),
+    measure=data,
     describe=_text,
 )

@@ -13,6 +13,7 @@ from .._page import BLUE, GREY, ORANGE, Fact, Figure, Grid, Section, Text, plain
 
 _LADDER = (1, 3, 10, 30, 100, 300, 1000, 3000)
 _MOST = 0.9
+_LIKE_NOISE = 0.75  # of all modes; pure noise would need about 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,38 +60,37 @@ def _text(problem: Problem, result: Modes) -> Text:
         Fact(
             "Effective modes",
             count(result.effective_dimension),
-            f"What ridge or stopping leaves. They carry {percent(result.target_in_effective_modes)} of the target; the "
-            "rest is treated as noise. If that is little, more rows help more than another ridge.",
+            f"What ridge or stopping leaves. The strongest modes, so many of them, carry "
+            f"{percent(result.target_in_effective_modes)} of the target; the rest is mostly treated as noise.",
         ),
         Fact("Rank", f"{count(result.rank)} of {count(result.n)}", _rank(result)),
         Fact(
             "Strongest mode",
             percent(float(result.kernel_power[0])),
-            "Its share of the kernel. It sets the largest stable learning rate; when it is near 100\u202f%, "
-            "subtracting the mean of the inputs speeds training up.",
+            "Its share of the kernel. It is learned first, and sets the edge of stable rates of gradient descent.",
         ),
     )
-    notes = (f"From the tangent kernel of {count(result.n)} rows.",)
+    notes = (f"From the tangent kernel of {count(result.n)} rows, at infinite width.",)
     return Text(facts, notes=notes, grids=(_grid(result),))
 
 
 def _easy(result: Modes) -> str:
     share, out_of = result.modes_for_90_percent / result.n, f"Out of {count(result.n)}"
     if share < 0.1:
-        return f"{out_of}: the target is smooth to this network, and is learned early and from few rows."
+        return f"{out_of}: nearly all of the target lies in the strongest modes, which are learned first."
     if share < 0.5:
-        return f"{out_of}: most of the target is within reach, and a tail of details needs more rows."
-    return (
-        f"{out_of}: the target is spread over nearly all modes, as noise would be. Other inputs or another network may "
-        "fit it better."
-    )
+        return f"{out_of}: much of the target lies in strong modes, and a tail of details in weak ones, learned late."
+    noise = ", as noise would be" if share > _LIKE_NOISE else ""
+    return f"{out_of}: the target is spread over many modes{noise}. Other inputs or another network may fit it better."
 
 
 def _rank(result: Modes) -> str:
     if result.rank == result.n:
-        return "Full: trained long enough, the network can fit every row."
-    fitted = percent(result.learnable)
-    return f"Some rows cannot be told apart: {fitted} of the target can be fitted. Look for equal rows."
+        return "Full: an infinitely wide network that is trained long enough fits every row."
+    return (
+        f"The kernel knows no more patterns than that in these rows, and with them {percent(result.learnable)} of the "
+        "target can be fitted. Equal rows, or few columns, are the usual reason."
+    )
 
 
 def _grid(result: Modes) -> Grid:

@@ -17,11 +17,13 @@ from ...theory.criticality import critical, critical_init, phase_diagram, suscep
 from .._page import BLUE, GREEN, MUTED, Fact, Figure, Grid, Section, Text
 
 _MEANING = {
-    "ordered": "Every layer makes different rows more alike. Fine for a few layers; much deeper ones forget the input.",
-    "chaotic": "Every layer drives similar rows apart. Fine for a few layers; much deeper ones memorize.",
-    "critical": "Depth neither blurs nor scatters the rows: you may go deeper without retuning.",
-    "unbounded": "Signals grow from layer to layer. Shallow networks bear it; take the critical values to go deeper.",
+    "ordered": "Deep down, every layer makes different rows more alike. Fine for a few layers; much deeper networks "
+    "forget the input.",
+    "chaotic": "Deep down, every layer drives similar rows apart. Fine for a few layers; to much deeper networks all "
+    "rows are equally unlike.",
+    "critical": "Differences between rows neither die out nor blow up exponentially: you may go deeper.",
 }
+_SLOW = 1e-3  # growth of signals by a layer, above 1, that is that of the biases
 
 
 class Block(NamedTuple):
@@ -113,13 +115,13 @@ def _not_tuned_because(net: AbstractLayer) -> str:
 
 def _text(problem: Problem, result: Phase) -> Text:
     facts = (
-        Fact("Phase", result.phase, _MEANING[result.phase]),
-        _depth(result.depth_scale),
+        Fact("Phase", result.phase, _MEANING.get(result.phase) or _grows(result)),
+        _depth(result),
         Fact(
             "Growth of small differences",
             number(result.chi_perpendicular),
-            "What a layer does to the squared distance of two similar rows, and to squared gradients on their way "
-            "back. Near 1 is what deep networks need.",
+            "What a layer deep down does to the squared distance of two similar rows, and to squared gradients on "
+            "their way back. Near 1 is what deep networks need.",
         ),
         _critical(result),
     )
@@ -127,16 +129,32 @@ def _text(problem: Problem, result: Phase) -> Text:
     return Text(facts, notes=notes, grids=(_grid(result),))
 
 
-def _depth(layers: float) -> Fact:
-    label = "Depth scale"
+def _grows(result: Phase) -> str:
+    """Of signals that never settle."""
+    if result.chi_parallel < 1 + _SLOW:
+        return f"Signals grow by the variance of the biases, {number(result.C_b)}, with every layer: slowly."
+    return (
+        f"Signals grow, in the end by a factor of {number(result.chi_parallel)} with every layer. Shallow networks "
+        "bear it; take the critical values to go deeper."
+    )
+
+
+def _depth(result: Phase) -> Fact:
+    label, layers = "Depth scale", result.depth_scale
+    if result.phase == "unbounded":
+        return Fact(label, "none", "Signals do not settle, so that there is none.")
     if not math.isfinite(layers):
         meaning = "Differences between rows do not fade exponentially: depth is limited by other things."
         return Fact(label, "unlimited", meaning)
-    if layers == 0:
-        return Fact(label, "none", "Signals do not settle, so that there is none.")
-    gone = count(6 * layers)
-    meaning = f"Differences fade by a factor e over so many layers. Beyond about {gone} layers nothing is left."
-    return Fact(label, f"{number(layers, 2)} layers", meaning)
+    gone, value = count(6 * layers), f"{number(layers, 2)} layers"
+    if result.phase == "chaotic":
+        meaning = (
+            "What tells one pair of rows from another fades by a factor e over so many layers, and all pairs come to "
+            f"the same distance. Beyond about {gone} layers hardly anything of it is left."
+        )
+        return Fact(label, value, meaning)
+    meaning = f"Differences fade by a factor e over so many layers. Beyond about {gone} layers hardly anything is left."
+    return Fact(label, value, meaning)
 
 
 def _critical(result: Phase) -> Fact:
@@ -147,7 +165,8 @@ def _critical(result: Phase) -> Fact:
     value = f"w_std {number(math.sqrt(point['C_w']))}, b_std {number(math.sqrt(point['C_b']))}"
     if math.isclose(point["C_w"], result.C_w, rel_tol=1e-3) and abs(point["C_b"] - result.C_b) < 1e-6:
         return Fact(label, value, "The network is there already. Keep these when you make it deeper.")
-    return Fact(label, value, "Use these, or net.critical(), before you make the network much deeper.")
+    door = "" if result.not_tuned_because else ", or net.critical(),"
+    return Fact(label, value, f"Use these{door} before you make the network much deeper.")
 
 
 def _grid(result: Phase) -> Grid:
@@ -182,7 +201,7 @@ def _sides(ax: Any, left: str, right: str) -> None:
     ax.text(0.97, 0.93, right, transform=ax.transAxes, color=MUTED, ha="right", va="top")
 
 
-_CAPTION = "Left of the critical line depth blurs rows together, right of it depth scatters them."
+_CAPTION = "Variances of weights and biases: those of this network beside the critical ones of its activation."
 SECTION = Section(
     "phase",
     "Order, chaos and the initialization between them",
