@@ -9,6 +9,7 @@ import everwide as ew
 
 net = ew.Serial(ew.Conv((3, 3), w_std=2**0.5), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(10))
 small = ew.Serial(ew.Dense(w_std=2**0.5, b_std=0.1), ew.Relu(), ew.Dense(1))
+readout = ew.Serial(ew.Dense(w_std=2**0.5, b_std=0.1, frozen=True), ew.Relu(), ew.Dense(1))
 deep = ew.Serial(ew.Dense(), ew.Repeat(ew.Serial(ew.Gelu(), ew.Dense(b_std=0.1)), 3), ew.Gelu(), ew.Dense(1))
 tanh = ew.Tanh()
 illegal = ew.Serial(ew.Relu(), ew.Dense(1))

@@ -48,7 +48,7 @@ def test_command_line_and_report_agree(run, numbers, net, tmp_path):
     shown = told["forecast"]
     place = shown["n"].index(160)
     for name in ("error", "low", "high"):
-        assert forecast["curve"][0][name] == pytest.approx(shown["unit"] ** 2 * shown[name][place], rel=1e-12)
+        assert forecast["curve"][0][name] == pytest.approx(shown[name][place], rel=1e-12)
     assert forecast["trusted_to"] == shown["trusted_to"]
 
 
@@ -61,6 +61,28 @@ def test_rates_are_printed_and_notes_go_to_stderr(run, tmp_path):
     assert "ADAM*" in result.stdout
     assert "note:" in result.stderr
     assert "note:" not in result.stdout
+
+
+def test_what_is_said_of_rates_above_the_edge_depends_on_what_is_trained(run, numbers):
+    """All layers: finite networks train there; the last one only: they diverge as the kernel does."""
+    all_layers, last = (
+        " ".join(run("rate", numbers, "--net", f"model.py:{net}").stdout.split()) for net in ("small", "readout")
+    )
+    assert "Its layers: Dense, Relu, Dense." in all_layers
+    assert "above the edge their loss spikes" in all_layers
+    assert "Dense (not trained), Relu, Dense." in last
+    assert "diverge above nearly the same edge" in last
+    assert "spikes" not in last
+
+
+def test_a_trial_trains_a_network_of_that_width(run, numbers):
+    command = ("rate", numbers, "--net", "model.py:small", "--trial", "sgd", "--width", "24", "--steps", "32")
+    result = run(*command)
+    assert result.exit_code == 0, result.output
+    assert "Tried at width 24 on 80 rows, ntk parametrization" in " ".join(result.stdout.split())
+    tried = json.loads(run(*command, "--json").stdout)["trial"]
+    assert tried["rate"] <= tried["trains_to"] < tried["fails_from"]
+    assert run("rate", numbers, "--trial", "lion").exit_code == 2
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..tables import Table, read_table
-from . import _critical, _explain, _forecast, _gram
+from . import _critical, _explain, _forecast, _gram, _rate
 from ._reproduce import reproduce
 from ._show import (
     AsJson,
@@ -120,6 +120,6 @@ app.command(short_help="A page on what a network will make of these data.", epil
 app.command(short_help="What will be computed, layer by layer.", epilog=_explain.EPILOG)(_explain.explain)
 app.command(short_help="Write the kernel matrix of a file of data.", epilog=_gram.EPILOG)(_gram.gram)
 app.command(short_help="Initializations that keep signals alive.", epilog=_critical.EPILOG)(_critical.critical)
-app.command(short_help="The largest stable learning rates.", epilog=_forecast.RATE_EPILOG)(_forecast.rate)
+app.command(short_help="Learning rates: edges, and a trial.", epilog=_rate.EPILOG)(_rate.rate)
 app.command(short_help="The error with more rows; the rows for a goal.", epilog=_forecast.EPILOG)(_forecast.forecast)
 app.add_typer(reproduce, name="reproduce", short_help="Experiments of papers, run again.")

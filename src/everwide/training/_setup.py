@@ -152,10 +152,12 @@ class DivergenceWarning(RuntimeWarning):
 
 
 def max_learning_rate(kernel: Any, loss: Loss = Mse(), momentum: float = 0.0) -> float:  # noqa: B008
-    """The rate above which full-batch gradient descent diverges: `2 (1 + momentum) n / (curvature lam_max)`.
+    """The rate above which gradient descent with this kernel diverges: `2 (1 + momentum) n / (curvature lam_max)`.
 
-    Exact for the squared loss; for cross-entropies a rate below which descent is stable wherever it is. Losses without
-    a bound on their curvature have no such rate.
+    Of what is trained here: full batches, and a kernel that does not move. Exact for the squared loss; for
+    cross-entropies a rate below which descent is stable wherever it is. Losses without a bound on their curvature have
+    no such rate. A network of finite width whose kernel this is may train well above it: see
+    `everwide.theory.rates.stable_rates`.
 
     Args:
         kernel: as in `train`.
@@ -163,7 +165,7 @@ def max_learning_rate(kernel: Any, loss: Loss = Mse(), momentum: float = 0.0) ->
         momentum: of gradient descent, from 0 to below 1.
 
     Returns:
-        The largest stable learning rate.
+        The largest stable learning rate of the infinitely wide network.
 
     >>> import everwide.training as tr, numpy as np
     >>> tr.max_learning_rate(np.diag([1.0, 4.0]))
@@ -203,8 +205,8 @@ def warn_if_unstable(kernel: AbstractTrainKernel, loss: AbstractLoss, optimizer:
 def warn_of_rate(rate: float, limit: float) -> None:
     """Name the rate and the limit."""
     warn(
-        f"The learning rate {rate:.6g} is above the largest stable one, {limit:.6g}: training diverges. "
-        "See everwide.training.max_learning_rate.",
+        f"The learning rate {rate:.6g} is above the largest stable one, {limit:.6g}: training with a kernel that does "
+        "not move, as here, diverges. See everwide.training.max_learning_rate.",
         DivergenceWarning,
     )
 

@@ -25,7 +25,7 @@ class Training:
     """Gradient flow on the squared loss, and the rates of `everwide.theory.rates.stable_rates` on all rows.
 
     - `train`, `held`: mean squared errors over those of a network that has learned nothing, at `times`, or after
-      `steps` of gradient descent at half of the largest rate. `train_right`, `held_right`: shares of right classes, or
+      `steps` of gradient descent at half of the edge. `train_right`, `held_right`: shares of right classes, or
       empty. `best`: the place where `held` is lowest.
     - `steps_to_fit`: until 1 % of the training error is left; `None` where that does not happen.
     """
@@ -49,7 +49,7 @@ class Training:
 def training(problem: Problem) -> Training:
     """Gradient flow in closed form, learned from some rows and measured on the others."""
     kernel, y, train, held = problem.kernel.ntk, problem.y, problem.train, problem.held
-    rates = stable_rates(kernel, None, y)
+    rates = stable_rates(kernel, None, y, net=problem.net)
     own, cross = kernel[np.ix_(train, train)].astype(np.float64), kernel[np.ix_(held, train)]
     spectrum = Spectrum.of(own)
     times = _times(spectrum, len(train))
@@ -95,27 +95,37 @@ def _right(outputs: Float[np.ndarray, "times n k"], y: Float[np.ndarray, "n k"],
 def _text(problem: Problem, result: Training) -> Text:
     rates = result.rates
     facts = (
+        Fact("Edge of the lazy regime", number(rates.gradient_descent), _above(*rates.diverges)),
         Fact(
-            "Largest rate, gradient descent",
-            number(rates.gradient_descent),
-            "Above it training diverges. Start at half of it: full batches, mean squared loss, NTK parametrization "
-            "(everwide.optim translates).",
-        ),
-        Fact(
-            "Largest rate, ADAM*",
+            "Largest first rate, ADAM*",
             number(rates.adam_star or 0.0),
-            f"ADAM* divides by one norm for all parameters; decay it, or it hovers. Momentum 0.9 bears "
-            f"{number(rates.momentum)} in gradient descent.",
+            "Of the infinitely wide network: above it the first step overshoots. ADAM* divides by one norm for all "
+            "parameters; decay its rate, or it hovers. Adam is tried, not predicted: everwide rate --trial adam.",
         ),
         _stopping(result),
         _conditioned(rates.condition_number),
     )
     note = (
         f"Learned from {count(result.n_train)} rows, measured on {count(result.n_held_out)} others. Steps are of "
-        "gradient descent at half of the largest rate; an error of 1 is that of a network that knows only the mean. "
+        "gradient descent at half of the edge; an error of 1 is that of a network that knows only the mean. "
         f"The rates are those of all {count(len(problem.rows))} rows."
     )
     return Text(facts, notes=(note,), grids=(_grid(result),))
+
+
+def _above(low: float, high: float) -> str:
+    """What happens above the edge, to networks of infinite and of finite width."""
+    units = "Full batches, mean squared loss, NTK parametrization (everwide.optim translates)."
+    if low == high:
+        return (
+            "Gradient descent diverges above it, and at finite widths above nearly the same rate, since only the last "
+            f"layer of this network is trained. {units}"
+        )
+    return (
+        "Gradient descent diverges above it at infinite width. Finite networks spike there and then train; such ones "
+        f"were seen to diverge at {number(low)} to {number(high)}. {units} To choose a rate for yours: everwide rate "
+        "--trial."
+    )
 
 
 def _stopping(result: Training) -> Fact:
@@ -167,13 +177,13 @@ def _draw(figure: Any, result: Training) -> None:
 
 def _tile(result: Training) -> Fact:
     rate = number(result.rates.gradient_descent)
-    return Fact("largest learning rate", rate, "of gradient descent; start at half of it")
+    return Fact("lazy up to the rate", rate, "gradient descent at infinite width diverges above it")
 
 
 SECTION = Section(
     "training",
     "How training will go",
-    "Which learning rate is safe, how long does training take, and when should it stop?",
+    "Up to which rate is training what is predicted here, how long does it take, and when should it stop?",
     measure=training,
     describe=_text,
     figure=Figure(_draw, 3.1, "Predicted, not run: the error on training rows, and on rows that were held out."),

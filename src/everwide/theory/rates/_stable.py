@@ -8,13 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..._checks import InputError, positive, probability, share
+from ..._checks import InputError, positive, probability, share, whole
 from ..._engine import KernelError, checked_kernel, eigenvalue_noise
 from ..._gram import kernel_matrix
-from ..._losses import Loss, as_loss, real_targets
+from ..._losses import AbstractLoss, Loss, as_loss, real_targets
+from ...layers import AbstractLayer
 from ...spectral import Spectrum, lanczos
 from ...training import Mse, max_learning_rate
 from .._host import root_between
+from ._limits import largest_of_width, multiples
 
 _FIRST_LENGTH = 32  # Lanczos steps, doubled until times stand still
 _STEADY = 1e-3
@@ -139,6 +141,8 @@ class StableRates:
 
     gradient_descent: float
     momentum: float
+    diverges: tuple[float, float] | None
+    at_start: float | None
     best: float | None
     adam_star: float | None
     b1: float
@@ -164,56 +168,88 @@ def stable_rates(
     loss: Loss = Mse(),  # noqa: B008
     momentum: float = 0.9,
     b1: float = 0.9,
+    net: AbstractLayer | None = None,
+    width: int | None = None,
 ) -> StableRates:
-    """The largest stable learning rates of gradient descent, momentum and ADAM*, in the NTK parametrization.
+    """Three rates of gradient descent apart: the edge of the lazy regime, the catapult above it, and divergence.
 
-    Exact for the squared loss; for others stable wherever training goes (see `everwide.training.max_learning_rate`).
-    The largest eigenvalue is found by Lanczos. A network of finite width has these rates up to `O(1 / sqrt(width))`.
+    Above the edge, `2 n / lambda_max`, the infinitely wide network and every kernel machine diverge: exactly, on the
+    squared loss; for other losses training is stable below it, wherever it goes. A network of finite width that is
+    trained above the edge leaves its first kernel: the loss spikes, curvature falls, and training goes on, often to
+    better networks. It diverges at a multiple of the edge that only measurements know; those here are of dense
+    networks of widths 64 and 256 at their critical initialization (`benchmarks/README.md`). The multiple depends on
+    activation and depth, hardly on the width. `recommended_rate` measures your network, with any optimizer.
 
     Args:
         kernel: a network or a kernel function, with the examples `x`; or their kernel matrix.
         x: the examples.
-        y: targets, for ADAM*, whose rate is in units of the gradient at the start, where all outputs are 0.
+        y: targets, for `adam_star` and `at_start`, which speak of the start, where all outputs are 0.
         loss: a loss of `everwide.training`.
         momentum: of gradient descent.
         b1: of ADAM*.
+        net: the network, where `kernel` is its matrix.
+        width: of the network. Narrow and deep ones have larger eigenvalues than their limit (up to four times at width
+            64), so that their rates are smaller: the mean of six networks that are drawn at this width is taken.
 
     Returns:
-        `gradient_descent`, `momentum`: above these training diverges; `best`: gradient descent's fastest,
-        `2 n / (lambda_min + lambda_max)`, with which every step shrinks the residual by `contraction` at least (both
-        of the squared loss, `None` for others); `adam_star`: the largest rate whose first step does not overshoot,
-        `None` without targets; `lambda_max`, `lambda_min`, `condition_number` of the kernel (0 and infinite where rows
-        repeat); `sharpness`: the largest eigenvalue of the loss's Hessian; `hovers_at(rate)`: the norm of the gradient
-        at which ADAM* ceases to improve.
+        `gradient_descent`, `momentum`: the edges of the lazy regime; `diverges`: the lowest and the highest rate at
+        which networks of this kind were seen to diverge, of all kinds where only a matrix is given (plain gradient
+        descent on the squared loss, `None` for others): between the edge and the first of them they catapult and train;
+        `at_start`: the edge of the Gauss-Newton curvature before training, which for cross-entropies is far above that
+        which holds everywhere, `None` without targets; `best`: the infinite network's fastest, `2 n / (lambda_min +
+        lambda_max)`, with which every step shrinks the residual by `contraction` at least (both of the squared loss,
+        `None` for others); `adam_star`: the largest rate whose first step does not overshoot, `None` without targets;
+        `lambda_max`, `lambda_min`, `condition_number` of the kernel (0 and infinite where rows repeat); `sharpness`:
+        the largest eigenvalue of the loss's Hessian; `hovers_at(rate)`: the norm of the gradient at which ADAM* ceases
+        to improve.
 
     >>> import numpy as np
     >>> from everwide.theory import rates
     >>> stable = rates.stable_rates(np.diag([4.0, 1.0]), y=[1.0, 1.0])
     >>> stable.gradient_descent, stable.best, stable.condition_number
     (1.0, 0.8, 4.0)
+    >>> stable.diverges[0] > stable.gradient_descent
+    True
     >>> round(rates.stable_rates(np.eye(2), b1=0.9).hovers_at(0.01) * 38, 6)
     0.005
+
+    Lewkowycz et al. 2020, The large learning rate phase of deep learning: the catapult mechanism.
     """
     given = kernel_matrix(kernel, x)
-    matrix, squared = _learnable(given), isinstance(as_loss(loss), Mse)
+    matrix, law = _learnable(given), as_loss(loss)
     plain = max_learning_rate(given, loss)
-    largest = 2 * len(matrix) / (as_loss(loss).curvature * plain)
+    largest = 2 * len(matrix) / (law.curvature * plain)
+    network = kernel if net is None else net
+    if width is not None:
+        infinite, largest = largest, largest_of_width(network, x, whole(width, "width"))
+        plain *= infinite / largest
     smallest = Spectrum.smallest(matrix)
     certain = smallest > eigenvalue_noise(given)
     smallest = smallest if certain else 0.0
-    sharpness, condition = 2 / plain, largest / smallest if certain else float("inf")
+    sharpness, squared = 2 / plain, isinstance(law, Mse)
+    low, high = multiples(network)
     return StableRates(
         gradient_descent=plain,
         momentum=plain * (1 + share(momentum, "momentum")),
+        diverges=(low * plain / 2, high * plain / 2) if squared else None,
+        at_start=None if y is None else plain * law.curvature / _first_curvature(law, y),
         best=plain * largest / (smallest + largest) if squared else None,
         adam_star=None if y is None else 2 * _first_gradient(matrix, y, loss) / sharpness,
         b1=share(b1, "b1"),
         contraction=(largest - smallest) / (largest + smallest) if squared else None,
         lambda_max=largest,
         lambda_min=smallest,
-        condition_number=condition,
+        condition_number=largest / smallest if certain else float("inf"),
         sharpness=sharpness,
     )
+
+
+def _first_curvature(law: AbstractLoss, y: Any) -> float:
+    """The largest second derivative of the loss of any row where all outputs are 0."""
+    targets, k = law.targets(y, None)
+    with jax.enable_x64(True):
+        hessians = jax.vmap(lambda target: jax.hessian(law)(jnp.zeros(k, jnp.float64), target))(jnp.asarray(targets))
+    return max(Spectrum.largest(np.asarray(one, np.float64)) for one in np.unique(np.asarray(hessians), axis=0))
 
 
 def _first_gradient(matrix: np.ndarray, y: Any, loss: Loss) -> float:

@@ -1,0 +1,81 @@
+"""Where networks of finite width were seen to diverge, and where Adam comes to hover."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..._checks import InputError, positive, share
+from ..._walk import walk
+from ...activations import AbstractActivation
+from ...empirical import ntk_operator
+from ...layers import AbstractLayer
+from ...spectral import Spectrum
+
+_FAR = 30.0  # where a bounded function is far below its argument
+_DRAWN = 6
+# Rates in units of n / lambda_max of the network's own kernel, the lowest and the highest that were seen, from so many
+# hidden layers on (benchmarks/README.md). Functions that grow without end (ReLU, GELU) let the kernel shrink in time.
+_GROWING = {1: (3.2, 7.0), 2: (8.0, 25.0), 4: (6.4, 35.0)}
+_BOUNDED = {1: (3.0, 8.0)}
+_LINEAR = (2.0, 2.0)
+
+
+def multiples(net: Any) -> tuple[float, float]:
+    """From where to where gradient descent on squares was seen to diverge; for what is no network, of all kinds."""
+    if not isinstance(net, AbstractLayer):
+        lows, highs = zip(*_GROWING.values(), *_BOUNDED.values(), strict=True)
+        return min(lows), max(highs)
+    visits = walk(net)
+    acting = [place for place, at in enumerate(visits) if isinstance(at.layer, AbstractActivation)]
+    trained = [place for place, at in enumerate(visits) for one in at.layer.weights().values() if not one.frozen]
+    if not acting or (len(trained) == 1 and trained[0] > acting[-1]):
+        return _LINEAR  # in what is trained: the kernel cannot move
+    depth = sum(visits[place].times for place in acting)
+    kinds = [_GROWING if _grows(visits[place].layer) else _BOUNDED for place in acting]
+    seen = [kind[max(least for least in kind if least <= depth)] for kind in kinds]
+    return min(low for low, _ in seen), max(high for _, high in seen)
+
+
+def _grows(activation: Any) -> bool:
+    values = np.abs(np.asarray(activation(jnp.asarray([-_FAR, _FAR]))))
+    return bool(values.max() > _FAR / 4)
+
+
+def largest_of_width(net: Any, x: Any, width: int) -> float:
+    """The mean of the largest eigenvalues of some networks of a width, all outputs together."""
+    if not isinstance(net, AbstractLayer):
+        raise InputError(f"width={width}: only a network has a width. Pass one, or net= beside its kernel, and x.")
+    data = jnp.asarray(x, float)
+    values = []
+    for key in jax.random.split(jax.random.key(0), _DRAWN):
+        kernel = ntk_operator(net, net.init(key, data.shape[1:], width=width), data).linear_operator()
+        values.append(Spectrum.largest(kernel.matvec, kernel.shape[0]))
+    return float(np.mean(values))
+
+
+def adam_edge(rate: float, *, b1: float = 0.9) -> float:
+    """The curvature at which Adam hovers: `(2 + 2 b1) / ((1 - b1) rate)`, which is 38 over the rate.
+
+    The curvature is the largest eigenvalue of the loss's Hessian, seen through Adam's preconditioner: divided, from the
+    left, by the root of the second moment. Trained by full batches on the squared loss, it rises to this edge and stays
+    there, so the edge says where a rate leads: to flatter places the larger it is. It does not say which rates train.
+    In the first steps the curvature is far above the edge of rates that then do well, and differs between draws of one
+    network by a factor of ten; with cross-entropy it falls in the end. Which rates train is for `recommended_rate`.
+
+    Args:
+        rate: the learning rate.
+        b1: of Adam; 0 is RMSProp, `2 / rate`.
+
+    Returns:
+        The edge.
+
+    >>> from everwide.theory import rates
+    >>> round(rates.adam_edge(0.01), 6), rates.adam_edge(0.5, b1=0.0)
+    (3800.0, 4.0)
+
+    Cohen et al. 2022, Adaptive gradient methods at the edge of stability.
+    """
+    kept = share(b1, "b1")
+    return 2 * (1 + kept) / ((1 - kept) * positive(rate, "rate"))
