@@ -52,6 +52,8 @@ def test_the_measured_beginning_is_that_of_refits_and_functions_are_models():
     )
     np.testing.assert_allclose((curve.low, curve.error, curve.high), (alone.low, alone.error, alone.high), rtol=1e-12)
     assert curve.unit == "mean squared error"
+    small = fc.learning_curve_of(Ridge(), X, 1e-3 * LINE, n=[500], learner="linear", seed=1)
+    np.testing.assert_allclose(small.high, 1e-6 * curve.high, rtol=1e-9)
     assert curve.samples_needed(float(curve.error[0])) == pytest.approx(500, abs=1)
 
 
@@ -96,6 +98,7 @@ def test_ratios_to_the_kernel_are_a_line_and_folds_that_failed_are_left_out():
     np.testing.assert_allclose(line_of(sizes, holes, theirs, 1e-9).coefficients, line.coefficients, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::everwide.forecasting.ForecastWarning")
 def test_a_model_that_is_the_kernel_has_its_curve():
     net = ew.Dense(1)
     kernel = np.asarray(ew.ntk(net, X), np.float64)

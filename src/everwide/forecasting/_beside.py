@@ -37,15 +37,19 @@ class Line(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """How a measured curve goes on: by itself; and, where there is a kernel, as that times the ratio."""
+    """How a measured curve goes on: by itself; and, where there is a kernel, as that times the ratio.
+
+    `own`: in units of `unit`, so that squared errors go on alike in whatever unit they are.
+    """
 
     own: Begun
+    unit: float
     kernel: Forecast | None
     line: Line | None
 
     def log_errors(self, n: np.ndarray) -> Float[np.ndarray, "n 3"]:
         """At 5, 50 and 95 %. Both roads have tested the same rows: their errors are taken to be the same one."""
-        alone = log_errors(self.own, n)
+        alone = log_errors(self.own, n) + np.log(self.unit)
         if self.kernel is None or self.line is None:
             return alone
         share, stretch = _SHARE[self.kernel.task], _STRETCH[self.kernel.task]

@@ -154,20 +154,21 @@ def continued(
     use = np.isfinite(fits.errors).any(0)
     means = np.maximum(np.nanmean(fits.errors[:, use], axis=0), least)
     spread = np.nanstd(fits.errors[:, use], axis=0) / np.sqrt(np.isfinite(fits.errors[:, use]).sum(0))
-    own = extrapolate(design.sizes[use], means, asked, stderr=spread, learner=learner).measured
+    unit = 1.0 if y.labels is not None else means[0] / 2  # what is above 1 is no share
+    own = extrapolate(design.sizes[use], means / unit, asked, stderr=spread / unit, learner=learner).measured
     curve = theirs = line = None
     if kernel is not None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ForecastWarning)
+            warnings.filterwarnings("ignore", ".* is trusted to", ForecastWarning)  # the interval says as much
             curve = forecast_kernel(
                 kernel, None, y.values + y.mean if y.labels is None else y.labels, asked, task=y.task, seed=seed
             )
         theirs = kernel_errors(kernel, y, curve.ridge, design)
         line = line_of(design.sizes, fits.errors, theirs, least)
-    ahead = Ahead(own, curve, line)
+    ahead = Ahead(own, unit, curve, line)
     low, error, high = np.exp(ahead.log_errors(asked)).T
-    unit = "mean squared error" if y.labels is None else "share of wrong classes"
-    return LearningCurve(asked, error, low, high, unit, design.sizes, fits.errors, fits.failures, curve, theirs, ahead)
+    what = "mean squared error" if y.labels is None else "share of wrong classes"
+    return LearningCurve(asked, error, low, high, what, design.sizes, fits.errors, fits.failures, curve, theirs, ahead)
 
 
 def _fit_of(model: Any, x: Any, y: np.ndarray, targets: Targets) -> Callable[[np.ndarray, np.ndarray], float]:
