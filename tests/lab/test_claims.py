@@ -9,8 +9,9 @@ import pytest
 from everwide.comparison._compare import Comparison, Curves
 from everwide_lab._claims import Claim, Verdict, interval
 from everwide_lab.lee2019 import _claims as lee
-from everwide_lab.sernau2024 import Arm, Rates, Sernau2024, Setting
+from everwide_lab.sernau2024 import Arm, Rates, Rest, Sernau2024, Setting
 from everwide_lab.sernau2024 import _claims as sernau
+from everwide_lab.sernau2024._train import Losses
 
 pytestmark = pytest.mark.once
 
@@ -18,28 +19,54 @@ WIDTHS = (64, 128, 256)
 NOISE = 0.01 * np.asarray([-1.0, 0.0, 1.0])  # of the seeds, the same in every arm
 
 
-def losses(trained, adam, sgd, star):
+def losses(trained, adam, sgd, star, *, momentum=None, still=3.0):
     """Each a loss for each width; seeds differ in all arms alike."""
-    found = dict(zip(Arm, (trained, adam, sgd, star), strict=True))
+    found = dict(zip(Arm, (trained, adam, sgd, sgd if momentum is None else momentum, star, [still] * 3), strict=True))
     return {arm: np.asarray(values, float)[:, None] + NOISE for arm, values in found.items()}
 
 
 AS_IN_THE_PAPER = losses([2.0, 1.9, 1.85], [2.4, 2.2, 1.85], [2.6, 2.4, 2.05], [2.41, 2.21, 1.86])
 
 
-def verdicts(table):
-    return [claim.verdict for claim in sernau.claims_of(WIDTHS, table)]
+NAMES = ("blocks", "sgd", "star", "momentum", "wider", "catches up", "approaches", "infinite")
+
+
+def claims(table, infinite=None, widths=WIDTHS):
+    return dict(zip(NAMES, sernau.claims_of(widths, table, infinite or {}, Rest.SGD), strict=True))
+
+
+def verdicts(table, infinite=None, widths=WIDTHS):
+    return {name: claim.verdict for name, claim in claims(table, infinite, widths).items()}
 
 
 def test_everything_holds_where_it_does():
-    assert verdicts(AS_IN_THE_PAPER) == [Verdict.HOLDS] * 4
+    infinite = {Arm.FROZEN_ADAM_STAR: AS_IN_THE_PAPER[Arm.FROZEN_ADAM_STAR][-1] - 0.01}
+    assert set(verdicts(AS_IN_THE_PAPER, infinite).values()) == {Verdict.HOLDS}
 
 
 def test_everything_fails_where_it_does():
-    rising = losses([2.0, 2.1, 2.2], [2.5, 2.7, 2.9], [2.4, 2.6, 2.8], [2.6, 2.8, 3.0])
-    first, second, third, fourth = verdicts(rising)
-    assert first is third is fourth is Verdict.FAILS
-    assert second is Verdict.UNDECIDED  # there is no gap to close
+    rising = losses([2.0, 2.1, 2.2], [2.5, 2.7, 2.9], [2.4, 2.6, 2.8], [2.6, 2.8, 3.0], still=2.0)
+    found = verdicts(rising, {Arm.FROZEN_ADAM_STAR: rising[Arm.FROZEN_ADAM_STAR][0] - 0.1})
+    assert {name for name, verdict in found.items() if verdict is Verdict.UNDECIDED} == {"star", "momentum"}
+    assert set(found.values()) == {Verdict.FAILS, Verdict.UNDECIDED}  # there is no gap to close
+
+
+@pytest.mark.parametrize(
+    ("closed", "verdict"), [(1.0, Verdict.FAILS), (0.5, Verdict.PARTLY), (0.0, Verdict.HOLDS), (-0.5, Verdict.HOLDS)]
+)
+def test_momentum_alone_may_be_enough(closed, verdict):
+    sgd, adam = np.asarray([2.6, 2.4, 2.2]), np.asarray([2.4, 2.2, 2.0])
+    claim = claims(losses([2, 2, 2], adam, sgd, adam, momentum=sgd - closed * (sgd - adam)))["momentum"]
+    assert claim.verdict is verdict
+    assert f"momentum closes {closed:.0%} of the gap" in claim.numbers
+    assert "All else by sgd." in claim.numbers
+
+
+def test_what_was_not_run_at_infinite_width_is_undecided():
+    found = verdicts(AS_IN_THE_PAPER)
+    assert found["approaches"] is found["infinite"] is Verdict.UNDECIDED
+    one = {Arm.FROZEN_ADAM_STAR: AS_IN_THE_PAPER[Arm.FROZEN_ADAM_STAR][-1, :1] + 0.2}  # of one seed
+    assert verdicts(AS_IN_THE_PAPER, one)["infinite"] is Verdict.FAILS
 
 
 @pytest.mark.parametrize(
@@ -48,40 +75,40 @@ def test_everything_fails_where_it_does():
 def test_tracking_is_the_share_of_the_gap_that_is_closed(closed, verdict):
     sgd, adam = np.asarray([2.6, 2.4, 2.2]), np.asarray([2.4, 2.2, 2.0])
     star = sgd - closed * (sgd - adam)
-    claim = sernau.claims_of(WIDTHS, losses([2, 2, 2], adam, sgd, star))[1]
+    claim = claims(losses([2, 2, 2], adam, sgd, star))["star"]
     assert claim.verdict is verdict
     assert f"closes {closed:.0%} of the gap" in claim.numbers
 
 
 def test_a_gap_that_shrinks_but_stays_is_closed_in_part():
     shrinking = losses([2.0, 1.9, 1.8], [2.4, 2.2, 2.0], [2.6, 2.4, 2.2], [2.4, 2.2, 2.0])
-    claim = sernau.claims_of(WIDTHS, shrinking)[3]
+    claim = claims(shrinking)["catches up"]
     assert claim.verdict is Verdict.PARTLY
     assert "it is 0.50 times as large as at 64" in claim.numbers
 
 
 def test_a_claim_that_holds_at_some_widths_holds_in_part():
     mixed = losses([2, 2, 2], [2.4, 2.2, 2.0], [2.6, 2.4, 1.9], [2.4, 2.2, 2.0])
-    assert verdicts(mixed)[0] is Verdict.PARTLY
+    assert verdicts(mixed)["sgd"] is Verdict.PARTLY
 
 
 def test_noise_decides_nothing():
-    noise = np.random.default_rng(0).normal(size=(4, 3, 3))
-    assert verdicts(dict(zip(Arm, 2 + noise, strict=True)))[0] is not Verdict.HOLDS
+    noise = np.random.default_rng(0).normal(size=(len(Arm), 3, 3))
+    assert verdicts(dict(zip(Arm, 2 + noise, strict=True)))["sgd"] is not Verdict.HOLDS
     one_seed = {arm: values[:, :1] for arm, values in AS_IN_THE_PAPER.items()}
-    assert verdicts(one_seed)[0] is Verdict.UNDECIDED
+    assert verdicts(one_seed)["sgd"] is Verdict.UNDECIDED
 
 
 def test_one_width_decides_nothing_about_widths():
     single = {arm: values[:1] for arm, values in AS_IN_THE_PAPER.items()}
-    found = sernau.claims_of(WIDTHS[:1], single)
-    assert [claim.verdict for claim in found[2:]] == [Verdict.UNDECIDED] * 2
+    found = verdicts(single, widths=WIDTHS[:1])
+    assert found["wider"] is found["catches up"] is Verdict.UNDECIDED
 
 
 def test_runs_that_diverge_are_no_evidence():
     table = dict(AS_IN_THE_PAPER)
     table[Arm.FROZEN_SGD] = np.full_like(table[Arm.FROZEN_SGD], np.inf)
-    assert verdicts(table)[0] is not Verdict.HOLDS
+    assert verdicts(table)["sgd"] is not Verdict.HOLDS
 
 
 def test_intervals_are_those_of_student():
@@ -97,11 +124,15 @@ def test_claims_read_as_sentences():
 def test_tables_are_written_as_they_are(tmp_path):
     rates = {arm: Rates(0.3, 0.01) for arm in Arm}
     setting = dataclasses.replace(Setting(), widths=WIDTHS)
-    found = Sernau2024(setting, "a text", rates, ("a rate",), *[AS_IN_THE_PAPER] * 3, seconds=1.0)
+    infinite = {Arm.FROZEN_SGD: (Losses(1.0, 2.0, 3.0), Losses(1.0, 2.0, 3.5))}
+    found = Sernau2024(setting, "a text", rates, ("a rate",), *[AS_IN_THE_PAPER] * 3, infinite=infinite, seconds=1.0)
     found.write(tmp_path)
     with (tmp_path / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [(row["arm"], int(row["width"])) for row in rows] == [(arm.value, width) for arm in Arm for width in WIDTHS]
+    expected = [(arm.value, str(width)) for arm in Arm if arm is not Arm.STILL for width in WIDTHS]
+    expected.insert(9, ("frozen, SGD", "infinite"))
+    assert [(row["arm"], row["width"]) for row in rows] == [*expected, ("read-outs still", "any")]
+    assert (float(rows[9]["test"]), rows[9]["seeds"]) == (3.25, "2")
     assert float(rows[0]["test"]) == pytest.approx(2.0)
     assert float(rows[0]["spread"]) == pytest.approx(0.01)
     text = (tmp_path / "results.md").read_text()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everwide_lab.sernau2024._resume import Ledger
+from everwide_lab._resume import Ledger
 
 pytestmark = pytest.mark.once
 

@@ -9,10 +9,12 @@ from typer.testing import CliRunner
 
 from everwide.cli import app
 from everwide_lab.sernau2024 import Arm, Setting, reproduce
+from everwide_lab.sernau2024._infinite import LIMITS
 
 pytestmark = pytest.mark.once
 
 SMALL = dataclasses.replace(Setting.quick(), widths=(8,), seeds=2)
+ROWS = [arm.value for arm in Arm for _ in range(1 + (arm in LIMITS))]  # those with a limit have a second one
 
 
 def lines(folder):
@@ -37,7 +39,8 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_command_line_writes_table_figure_and_claims(folder):
-    assert [row["arm"] for row in table(folder)] == [arm.value for arm in Arm]
+    assert [row["arm"] for row in table(folder)] == ROWS
+    assert [row["width"] for row in table(folder)] == ["8", "8", *["8", "infinite"] * 3, "any"]
     assert all(1 < float(row["test"]) < 6 for row in table(folder))
     text = (folder / "results.md").read_text()
     assert "ADAM* tracks frozen features" in text
@@ -94,6 +97,7 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch, tmp_path):
         (["--widths", "8,x"], "expected whole numbers above 0"),
         (["--full", "--quick"], "choose one of --full and --quick"),
         (["--text", "nowhere.txt"], "nowhere.txt"),
+        (["--rest", "lion"], "expected one of adam, sgd, momentum, got 'lion'"),
     ],
 )
 def test_faults_of_usage_exit_with_2(arguments, message):
@@ -108,6 +112,7 @@ def test_faults_of_usage_exit_with_2(arguments, message):
         ({"dim": 10, "heads": 4}, "dim=10 does not divide among heads=4"),
         ({"widths": (8, 8)}, "each once, in ascending order"),
         ({"steps": 0}, "steps=0: expected a whole number, 1 or more"),
+        ({"infinite": 9}, "infinite=9: expected 0 to seeds=4"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(sizes, message):

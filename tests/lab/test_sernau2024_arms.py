@@ -1,5 +1,7 @@
 """Every arm moves what it should, and nothing else; read-outs take the steps of their definitions."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,16 +10,18 @@ import numpy as np
 import pytest
 
 from everwide_lab._training import begin
-from everwide_lab.sernau2024 import Arm, Setting
+from everwide_lab.sernau2024 import Arm, Rates, Rest, Setting
 from everwide_lab.sernau2024._arms import Role, roles
-from everwide_lab.sernau2024._train import _rule, advance, batches, schedule, windows
+from everwide_lab.sernau2024._infinite import LIMITS, FeaturesKernel, run_infinite
+from everwide_lab.sernau2024._text import text_file
+from everwide_lab.sernau2024._train import advance, batches, rule, run, schedule, windows
 from everwide_lab.sernau2024._transformer import Shape, cross_entropy, transformer
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]  # models are float32 in either precision
 
 SHAPE = Shape(vocabulary=11, layers=1, heads=2, dim=8, context=6, width=12)
 TEXT = np.random.default_rng(0).integers(0, 11, 200).astype(np.uint8)
-READOUT_RATE, REST_RATE, STEPS = 0.2, 0.01, 10
+RATES, STEPS = Rates(0.2, 0.01, 0.003), 10
 STARTS = np.random.default_rng(1).integers(0, 190, (STEPS, 3)).astype(np.int32)
 
 
@@ -25,14 +29,18 @@ STARTS = np.random.default_rng(1).integers(0, 190, (STEPS, 3)).astype(np.int32)
 def course(request):
     """An arm, and its model before and after each of the first three steps of ten."""
     arm, model = request.param, transformer(jr.key(0), SHAPE)
-    state = begin(model, _rule(arm, (1.0, 1.0), model, 1.0))
-    rates, total = jnp.asarray([READOUT_RATE, REST_RATE], jnp.float32), jnp.asarray(STEPS, jnp.float32)
+    return arm, trained(model, arm, Rest.ADAM)
+
+
+def trained(model, arm, rest):
+    state = begin(model, rule(arm, rest, (1.0, 1.0, 1.0), model, 1.0))
+    rates, total = jnp.asarray(RATES, jnp.float32), jnp.asarray(STEPS, jnp.float32)
     models = [model]
     for step in range(3):
         start = jnp.asarray(STARTS[step : step + 1])
-        state = advance(state, jnp.asarray(TEXT), start, rates, total, SHAPE.context, arm)
+        state = advance(state, jnp.asarray(TEXT), start, rates, total, SHAPE.context, arm, rest)
         models.append(state.params)
-    return arm, models
+    return models
 
 
 def moved(before, after):
@@ -48,8 +56,9 @@ def test_only_features_are_frozen_and_only_in_frozen_arms(course):
     arm, models = course
     found = moved(models[0], models[-1])
     assert found[Role.FEATURES] == [not arm.frozen] * 2
-    assert found[Role.READOUT] == [True]
-    assert all(found[Role.REST])
+    assert found[Role.READOUT] == [arm is not Arm.STILL]
+    unused = 2 if arm is Arm.STILL else 0  # gain and shift before a block that does nothing
+    assert found[Role.REST].count(False) == unused
 
 
 gradients = jax.jit(jax.grad(cross_entropy))
@@ -63,16 +72,63 @@ def gradient_of_readout(model, start):
 def test_read_outs_take_the_steps_of_the_definition(course):
     """Sernau 2024, definitions 1 and 2, written out in numpy for three steps."""
     arm, models = course
-    here, m, v = np.zeros((SHAPE.width, SHAPE.dim)), 0.0, 0.0
+    here, m, v, trace = np.zeros((SHAPE.width, SHAPE.dim)), 0.0, 0.0, 0.0
     for t in (1, 2, 3):
         g = gradient_of_readout(models[t - 1], STARTS[t - 1])
-        rate = READOUT_RATE * float(schedule(jnp.asarray((t - 1) / STEPS, jnp.float32)))
+        rate = RATES.readout * float(schedule(jnp.asarray((t - 1) / STEPS, jnp.float32)))
         square = np.mean(g**2, 0, keepdims=True) if arm is Arm.FROZEN_ADAM_STAR else g**2
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * square
         step = (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8) / np.sqrt(SHAPE.width)
-        here = here - rate * (g if arm is Arm.FROZEN_SGD else step)
+        trace = 0.9 * trace + g
+        plain = {Arm.FROZEN_SGD: g, Arm.FROZEN_MOMENTUM: trace, Arm.STILL: 0 * g}
+        here = here - rate * plain.get(arm, step)
         size = np.abs(here).max()
         np.testing.assert_allclose(models[t].blocks[0].mlp.readout, here, rtol=1e-3, atol=1e-4 * size)
+
+
+@pytest.mark.parametrize("rest", [Rest.SGD, Rest.MOMENTUM])
+def test_the_rest_takes_the_steps_that_it_is_told(rest):
+    models, trace = trained(transformer(jr.key(0), SHAPE), Arm.STILL, rest), 0.0
+    for t in (1, 2, 3):
+        seen = TEXT[STARTS[t - 1][:, None] + np.arange(SHAPE.context + 1)].astype(np.int32)
+        g = np.asarray(gradients(models[t - 1], jnp.asarray(seen)).head, np.float64)
+        trace = g + (0.9 * trace if rest is Rest.MOMENTUM else 0.0)
+        rate = RATES.rest * float(schedule(jnp.asarray((t - 1) / STEPS, jnp.float32)))
+        np.testing.assert_allclose(models[t].head, models[t - 1].head - rate * trace, rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("arm", LIMITS, ids=lambda arm: arm.name)
+def test_kernels_of_features_train_as_the_features_do(arm, tmp_path):
+    """A layer of kernels whose kernel has a finite width is that of the transformer, step by step."""
+    file = tmp_path / "text.txt"
+    file.write_bytes(bytes(np.random.default_rng(0).choice(list(b"abcdefgh\n"), 12_000).tolist()))
+    corpus, width = text_file(file), 16
+    setting = replace(Setting.quick(), context=6, batch=2, steps=5, rest=Rest.SGD)
+    rates = Rates({Arm.FROZEN_SGD: 30.0, Arm.FROZEN_MOMENTUM: 10.0, Arm.FROZEN_ADAM_STAR: 0.5}[arm], 1.0)
+    features = transformer(jr.key(3), setting.shape(corpus.vocabulary, width)).blocks[0].mlp.features
+    finite = run(setting, corpus, arm, width, 3, rates, setting.steps, lambda _: None)
+    kernel = run_infinite(
+        setting, corpus, arm, 3, rates, lambda _: None, lambda x1, x2: features(x1) @ features(x2).T / width
+    )
+    still = run(setting, corpus, Arm.STILL, width, 3, rates, setting.steps, lambda _: None)
+    np.testing.assert_allclose(kernel, finite, rtol=2e-5)
+    assert abs(still.test - finite.test) > 1e-3  # read-outs have moved
+
+
+def test_the_kernel_is_that_of_many_features():
+    shape, kernel = with_sizes(layers=1, width=200_000), FeaturesKernel(SHAPE.dim)
+    features = transformer(jr.key(0), shape).blocks[0].mlp.features
+    x1, x2 = jr.normal(jr.key(1), (3, SHAPE.dim), jnp.float32), jr.normal(jr.key(2), (4, SHAPE.dim), jnp.float32)
+    np.testing.assert_allclose(kernel(x1, x2), features(x1) @ features(x2).T / shape.width, rtol=0.02)
+
+
+def test_pieces_change_nothing(monkeypatch):
+    kernel = FeaturesKernel(SHAPE.dim)
+    x1, x2 = jr.normal(jr.key(1), (3, SHAPE.dim), jnp.float32), jr.normal(jr.key(2), (8, SHAPE.dim), jnp.float32)
+    whole, slope = kernel(x1, x2), jax.grad(lambda x: jnp.sum(kernel(x, x2) ** 2))(x1)
+    monkeypatch.setattr("everwide_lab.sernau2024._infinite._PIECE", 4)
+    np.testing.assert_allclose(kernel(x1, x2), whole, rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(kernel(x, x2) ** 2))(x1), slope, rtol=1e-5)
 
 
 def with_sizes(*, layers, width):

@@ -42,7 +42,7 @@ def test_networks_that_are_linear_solve_the_regression(flat):
         np.testing.assert_allclose(one.error, other.error, atol=0.05)
         assert (one.train_error < 1e-3).all()
     early = train_networks(LINEAR, flat, sizes, 8, seeds, 0)
-    assert all((row.learnability == 0).all() and (row.train_error > 0.01).all() for row in early)
+    assert all((np.abs(row.learnability) < 1e-5).all() and (row.train_error > 0.01).all() for row in early)
 
 
 def test_regressions_are_solved_on_their_training_sets(flat):
@@ -193,7 +193,7 @@ def test_everything_runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["simon2021", "criticality", "catapult"])
+@pytest.mark.parametrize("name", ["simon2021", "criticality", "catapult", "vyas2022"])
 def test_the_command_writes_table_figure_and_verdicts(name, tmp_path):
     from typer.testing import CliRunner
 

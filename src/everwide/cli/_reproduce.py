@@ -33,6 +33,7 @@ _QUICK: dict[str, dict[str, Any]] = {
     "criticality": {"width": 32, "draws": 0.02, "steps": 2},
     "simon2021": {"widths": (8,), "steps": 20, "seeds": 2, "draws": 4, "points": 200},
     "catapult": {"widths": (16,), "steps": 60, "seeds": 2, "n": 16},
+    "vyas2022": {"sizes": (32, 64), "steps": 100, "seeds": 2, "width": 16, "tests": 100},
 }
 _COLUMNS = {
     "sernau2024": "arm width test spread seeds",
@@ -40,10 +41,11 @@ _COLUMNS = {
     "criticality": "experiment activation C_w place predicted measured error",
     "simon2021": "domain target n width learnability predicted_learnability error predicted_error",
     "catapult": "activation hidden_layers width curvature_change rose_first flatness limit test_gain",
+    "vyas2022": "task learner exponent exponent_se seeds",
 }
 
 
-@reproduce.command("sernau2024", epilog=examples("reproduce sernau2024 --quick", "reproduce sernau2024 --steps 2000"))
+@reproduce.command("sernau2024", epilog=examples("reproduce sernau2024 --quick", "reproduce sernau2024 --rest adam"))
 def sernau2024(
     text: Annotated[
         Path | None,
@@ -57,14 +59,17 @@ def sernau2024(
     dim: Annotated[int | None, typer.Option(min=1, help="Dimension of the residual stream.")] = None,
     context: Annotated[int | None, typer.Option(min=1, help="Bytes in a window.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Windows in a step.")] = None,
+    rest: Annotated[str | None, typer.Option(metavar="adam|sgd|momentum", help="What trains all but the MLPs.")] = None,
+    infinite: Annotated[int | None, typer.Option(min=0, help="Seeds that are run at infinite width too.")] = None,
     full: Annotated[bool, typer.Option("--full", help="The paper's model: 6 layers, 16 heads, 40 000 steps.")] = False,
     quick: Quick = False,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Transformers with trained MLP blocks, or frozen ones with ADAM, SGD or ADAM* on their read-outs.
+    """Transformers with trained MLP blocks, or frozen ones with several optimizers on their read-outs.
 
-    Finished runs are kept in the folder of results: the same command goes on where it was interrupted.
+    Widths go up to infinity, where an MLP block is a kernel. Finished runs are kept in the folder of results: the same
+    command goes on where it was interrupted.
     """
     if full and quick:
         raise misuse("choose one of --full and --quick.", "--full")
@@ -72,8 +77,11 @@ def sernau2024(
     setting = experiment.Setting.full() if full else experiment.Setting.quick() if quick else experiment.Setting.small()
     sizes = {"steps": steps, "seeds": seeds, "layers": layers, "heads": heads}
     sizes |= {"dim": dim, "context": context, "batch": batch, "widths": _widths(widths)}
-    sizes |= {"tuning_steps": steps and -(-steps // 3)}
-    folder = out or Path("reproductions") / f"sernau2024{'-full' * full}{'-quick' * quick}"
+    sizes |= {"tuning_steps": steps, "infinite": infinite, "rest": rest and _rest(experiment, rest)}
+    if seeds is not None and infinite is None:
+        sizes["infinite"] = min(seeds, setting.infinite)
+    name = f"sernau2024{'-full' * full}{'-quick' * quick}{f'-{rest}' if rest else ''}"
+    folder = out or Path("reproductions") / name
     with in_a_sentence(f"finished runs are kept in {folder}, and the same command goes on from them."):
         chosen = replace(setting, **_given(sizes))
         with bar("") as tick:
@@ -139,12 +147,38 @@ def catapult(
     _run("catapult", sizes, quick, out, as_json)
 
 
-def _run(name: str, sizes: dict[str, Any], quick: bool, out: Path | None, as_json: bool) -> None:
-    """An experiment of these sizes, as far as they are given, that keeps nothing before its end."""
+@reproduce.command("vyas2022", epilog=examples("reproduce vyas2022 --quick", "reproduce vyas2022 --data train.csv"))
+def vyas2022(
+    data: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="A table to learn, beside the tasks without a file."),
+    ] = None,
+    sizes: Annotated[str | None, typer.Option(metavar="ROWS,...", help="Training rows, such as 64,256,1024.")] = None,
+    width: Annotated[int | None, typer.Option(min=1, help="Width of the networks.")] = None,
+    steps: Steps = None,
+    seeds: Seeds = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Exponents in the amount of data: networks beside their tangent kernels, before and after training.
+
+    Finished runs are kept in the folder of results: the same command goes on where it was interrupted.
+    """
+    rows = None if sizes is None else whole_numbers(sizes, "--sizes", "64,256,1024")
+    given = {"data": data, "sizes": rows, "width": width, "steps": steps, "seeds": seeds}
+    _run("vyas2022", given, quick, out, as_json, keeps=True)
+
+
+def _run(
+    name: str, sizes: dict[str, Any], quick: bool, out: Path | None, as_json: bool, *, keeps: bool = False
+) -> None:
+    """An experiment of these sizes, as far as they are given, that keeps finished runs, or nothing before its end."""
     experiment = _laboratory(name)
     chosen = (_QUICK[name] if quick else {}) | _given(sizes)
     folder = out or Path("reproductions") / f"{name}{'-quick' * quick}"
-    with in_a_sentence("nothing is kept. --quick takes seconds."):
+    kept = f"finished runs are kept in {folder}, and the same command goes on from them."
+    with in_a_sentence(kept if keeps else "nothing is kept. --quick takes seconds."):
         with bar("") as tick:
             result = experiment.reproduce(**chosen, out=folder, progress=tick)
         _print(result, name, folder, as_json)
@@ -159,6 +193,13 @@ def _laboratory(name: str) -> ModuleType:
         if missing not in _MISSING:
             raise
         fail(_MISSING[missing])
+
+
+def _rest(experiment: ModuleType, rest: str) -> Any:
+    known = [one.value for one in experiment.Rest]
+    if rest not in known:
+        raise misuse(f"expected one of {', '.join(known)}, got {rest!r}.", "--rest")
+    return experiment.Rest(rest)
 
 
 def _widths(text: str | None) -> tuple[int, ...] | None:

@@ -2,6 +2,7 @@
 
 from ._arms import Arm as Arm
 from ._arms import Rates as Rates
+from ._arms import Rest as Rest
 from ._run import Sernau2024 as Sernau2024
 from ._run import reproduce as reproduce
 from ._setting import Setting as Setting

@@ -1,4 +1,4 @@
-"""Four ways to train the MLP blocks of a transformer; all the rest is trained by ADAM in each of them."""
+"""Ways to train the MLP blocks of a transformer, and ways to train all the rest."""
 
 import enum
 import math
@@ -14,8 +14,22 @@ from everwide.optim import adam_star
 from ._transformer import Transformer
 
 B1, B2, EPS = 0.9, 0.999, 1e-8
+MOMENTUM = 0.9
 FACTOR = math.sqrt(10)  # between the points of a grid of rates
 MOST = 7  # points of a grid
+
+
+class Rest(enum.StrEnum):
+    """What trains everything outside the MLP blocks, in every arm.
+
+    >>> from everwide_lab.sernau2024 import Rest
+    >>> Rest("momentum").name
+    'MOMENTUM'
+    """
+
+    ADAM = "adam"
+    SGD = "sgd"
+    MOMENTUM = "momentum"
 
 
 class Arm(enum.StrEnum):
@@ -29,7 +43,9 @@ class Arm(enum.StrEnum):
     TRAINED = "trained"
     FROZEN_ADAM = "frozen, ADAM"
     FROZEN_SGD = "frozen, SGD"
+    FROZEN_MOMENTUM = "frozen, momentum"
     FROZEN_ADAM_STAR = "frozen, ADAM*"
+    STILL = "read-outs still"
 
     @property
     def frozen(self) -> bool:
@@ -41,19 +57,20 @@ class Arm(enum.StrEnum):
 
         Steps of ADAM do not shrink with the gradient, which does with the width: hence the root. As `to_finite`.
         """
-        return rate if self is Arm.FROZEN_SGD else rate * width**-0.5
+        return rate if self in (Arm.FROZEN_SGD, Arm.FROZEN_MOMENTUM) else rate * width**-0.5
 
 
 class Rates(NamedTuple):
-    """Learning rates: of the read-outs, as functions of any width; of all that is trained outside of them.
+    """Learning rates: of the read-outs, as functions of any width; of all outside the MLP blocks; of the features.
 
     >>> from everwide_lab.sernau2024 import Rates
-    >>> Rates(readout=0.1, rest=0.003).rest
-    0.003
+    >>> Rates(readout=0.1, rest=0.003).features
+    0.0
     """
 
     readout: float
     rest: float
+    features: float = 0.0
 
 
 class Role(enum.StrEnum):
@@ -79,20 +96,24 @@ def _readouts(model: Transformer) -> list[Any]:
     return [block.mlp.readout for block in model.blocks]
 
 
-def optimizer(arm: Arm, rates: Any, width: int, schedule: optax.Schedule) -> Any:  # optax knows no modules as trees
-    """Of one arm; `rates` of read-outs and of the rest are numbers, or traced numbers, times those of the schedule."""
-    readout_rate, rest_rate = rates
+def optimizer(arm: Arm, rest: Rest, rates: Any, width: int, schedule: optax.Schedule) -> Any:
+    """Of one arm; `rates` (readout, rest, features) are numbers, or traced numbers, times those of the schedule."""
+    readout_rate, rest_rate, features_rate = rates
     adam = adam_star(1.0, B1, B2, EPS, width_axes=())  # without axes to average: ADAM, and strict about dtypes
-    rest = optax.chain(adam, optax.scale(rest_rate))
+    sgd, momentum, still = optax.sgd(1.0), optax.sgd(1.0, MOMENTUM), optax.set_to_zero()
+    others = {Rest.ADAM: adam, Rest.SGD: sgd, Rest.MOMENTUM: momentum}[rest]
     directions = {
-        Arm.FROZEN_SGD: optax.sgd(1.0),
+        Arm.FROZEN_SGD: sgd,
+        Arm.FROZEN_MOMENTUM: momentum,
         Arm.FROZEN_ADAM_STAR: adam_star(1.0, B1, B2, EPS, width_axes=0),
+        Arm.STILL: still,
     }
-    direction = directions.get(arm, adam)
-    readout = optax.chain(direction, optax.scale(arm.readout_rate(readout_rate, width)))
-    features = optax.set_to_zero() if arm.frozen else rest
-    rules = optax.multi_transform({Role.REST: rest, Role.FEATURES: features, Role.READOUT: readout}, roles)
-    return optax.chain(rules, optax.scale_by_schedule(schedule))
+    rules: dict[Any, Any] = {
+        Role.REST: optax.chain(others, optax.scale(rest_rate)),
+        Role.FEATURES: still if arm.frozen else optax.chain(adam, optax.scale(features_rate)),
+        Role.READOUT: optax.chain(directions.get(arm, adam), optax.scale(arm.readout_rate(readout_rate, width))),
+    }
+    return optax.chain(optax.multi_transform(rules, roles), optax.scale_by_schedule(schedule))
 
 
 class Choice(NamedTuple):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, UInt8
 from everwide import InputError
 
 from .._training import State, begin, compiled, descend
-from ._arms import Arm, Rates, optimizer
+from ._arms import Arm, Rates, Rest, optimizer
 from ._setting import Setting
 from ._text import Corpus
 from ._transformer import Transformer, cross_entropy, transformer
@@ -42,19 +42,19 @@ def run(
 ) -> Losses:
     """Train and measure. Data, their order and the first parameters depend on the seed, not on the arm."""
     model = transformer(jr.key(seed), setting.shape(corpus.vocabulary, width))
-    state = begin(model, _rule(arm, (1.0, 1.0), model, 1.0))
+    state = begin(model, rule(arm, setting.rest, (1.0, 1.0, 1.0), model, 1.0))
     text = jnp.asarray(corpus.train.symbols)
     starts = batches(seed, steps, setting, len(corpus.train.symbols))
     numbers = jnp.asarray(rates, jnp.float32)
     total, train = jnp.asarray(steps, jnp.float32), math.inf
     for chunk in np.split(starts, range(_CHUNK, steps, _CHUNK)):
-        state = advance(state, text, jnp.asarray(chunk), numbers, total, setting.context, arm)
+        state = advance(state, text, jnp.asarray(chunk), numbers, total, setting.context, arm, setting.rest)
         train = float(state.total) / len(chunk)
         watch(int(state.steps) / steps)
         if not math.isfinite(train):
             return Losses(math.inf, math.inf, math.inf)
     held_out = (windows(part.symbols, setting) for part in (corpus.validation, corpus.test))
-    return Losses(train, *(_finite(float(_measure(state.params, part))) for part in held_out))
+    return Losses(train, *(finite(float(_measure(state.params, part))) for part in held_out))
 
 
 def batches(seed: int, steps: int, setting: Setting, length: int) -> Int[np.ndarray, "steps batch"]:
@@ -77,8 +77,10 @@ def windows(symbols: UInt8[np.ndarray, " length"], setting: Setting) -> Int[np.n
     return symbols[begins[:, None] + np.arange(size)].astype(np.int32).reshape(-1, batch, size)
 
 
-def _rule(arm: Arm, rates: Any, model: Transformer, total: Any) -> Any:
-    return optimizer(arm, rates, model.blocks[0].mlp.readout.shape[0], lambda step: schedule(_float32(step) / total))
+def rule(arm: Arm, rest: Rest, rates: Any, model: Transformer, total: Any) -> Any:
+    """How a model is trained in `total` steps."""
+    width = model.blocks[0].mlp.readout.shape[0]
+    return optimizer(arm, rest, rates, width, lambda step: schedule(_float32(step) / total))
 
 
 def _float32(number: Any) -> Float[Array, ""]:
@@ -86,7 +88,9 @@ def _float32(number: Any) -> Float[Array, ""]:
 
 
 @compiled
-def advance(state: State, text: Array, starts: Array, rates: Array, total: Array, context: int, arm: Arm) -> State:
+def advance(
+    state: State, text: Array, starts: Array, rates: Array, total: Array, context: int, arm: Arm, rest: Rest
+) -> State:
     """A step for each row of `starts`, where its windows begin."""
     first = state.steps
 
@@ -95,7 +99,7 @@ def advance(state: State, text: Array, starts: Array, rates: Array, total: Array
         seen = text[start[:, None] + jnp.arange(context + 1, dtype=jnp.int32)].astype(jnp.int32)
         return cross_entropy(model, seen)
 
-    return descend(loss, _rule(arm, rates, state.params, total), state, len(starts))
+    return descend(loss, rule(arm, rest, rates, state.params, total), state, len(starts))
 
 
 def schedule(progress: Float[Array, ""]) -> Float[Array, ""]:
@@ -110,5 +114,6 @@ def _measure(model: Transformer, parts: Int[Array, "n batch time"]) -> Float[Arr
     return jnp.mean(lax.map(lambda batch: cross_entropy(model, batch), jnp.asarray(parts)))
 
 
-def _finite(loss: float) -> float:
+def finite(loss: float) -> float:
+    """Infinite where it is no number."""
     return loss if math.isfinite(loss) else math.inf

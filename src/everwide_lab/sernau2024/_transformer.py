@@ -7,6 +7,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int
 
 Weights = Float[Array, "..."]
+BIAS = 0.5  # standard deviation of the biases of features; their weights have 1 / sqrt(dim)
 
 
 class Shape(eqx.Module):
@@ -74,8 +75,12 @@ class Block(eqx.Module):
     mlp: Mlp
 
     def __call__(self, x: Float[Array, "time dim"]) -> Float[Array, "time dim"]:
-        x = x + self.attention(self.before_attention(x))
+        x = self.attended(x)
         return x + self.mlp(self.before_mlp(x))
+
+    def attended(self, x: Float[Array, "time dim"]) -> Float[Array, "time dim"]:
+        """The stream between attention and MLP."""
+        return x + self.attention(self.before_attention(x))
 
 
 class Transformer(eqx.Module):
@@ -88,9 +93,17 @@ class Transformer(eqx.Module):
     head: Float[Array, "dim vocabulary"]
 
     def __call__(self, text: Int[Array, " time"]) -> Float[Array, "time vocabulary"]:
-        x = self.symbols[text] + self.positions[: text.shape[0]]
+        x = self.embedded(text)
         for block in self.blocks:
             x = block(x)
+        return self.logits(x)
+
+    def embedded(self, text: Int[Array, " time"]) -> Float[Array, "time dim"]:
+        """The stream before the first block."""
+        return self.symbols[text] + self.positions[: text.shape[0]]
+
+    def logits(self, x: Float[Array, "time dim"]) -> Float[Array, "time vocabulary"]:
+        """From the stream after the last one."""
         return self.last(x) @ self.head
 
 
@@ -108,7 +121,11 @@ def transformer(key: Array, shape: Shape) -> Transformer:
 
 def cross_entropy(model: Transformer, windows: Int[Array, "batch time"]) -> Float[Array, ""]:
     """Mean over all symbols of the windows but the first, in nats."""
-    logits = jax.vmap(model)(windows[:, :-1])
+    return surprise(jax.vmap(model)(windows[:, :-1]), windows)
+
+
+def surprise(logits: Float[Array, "batch time vocabulary"], windows: Int[Array, "batch longer"]) -> Float[Array, ""]:
+    """The same, of logits that are known."""
     logs = jax.nn.log_softmax(logits, axis=-1)
     return -jnp.mean(jnp.take_along_axis(logs, windows[:, 1:, None], axis=-1))
 
@@ -120,7 +137,7 @@ def _block(key: Array, shape: Shape) -> Block:
         _normal(inwards, (3, dim, shape.heads, size), dim**-0.5),
         _normal(outwards, (shape.heads, size, dim), (2 * dim * shape.layers) ** -0.5),
     )
-    features = Features(_normal(weight, (dim, shape.width), dim**-0.5), _normal(bias, (shape.width,), 0.5))
+    features = Features(_normal(weight, (dim, shape.width), dim**-0.5), _normal(bias, (shape.width,), BIAS))
     return Block(_norm(dim), attention, _norm(dim), Mlp(features, jnp.zeros((shape.width, dim), jnp.float32)))
 
 
