@@ -258,6 +258,7 @@ def test_loops_without_a_reverse_mode_are_refused():
         emp.empirical_ntk(f, jnp.eye(3), np.ones((2, 3), jnp.zeros(()).dtype))
 
 
+@pytest.mark.once
 def test_plans_are_remembered_from_many_threads():
     """More functions than are remembered, each in several threads at once: every answer is the right one."""
     functions = [lambda p, x, i=i: (i + 1) * (x @ p) for i in range(2 * _ntk._REMEMBERED)]

@@ -268,6 +268,7 @@ def test_without_numba_the_definition_serves(monkeypatch):
     assert compiled(kernel) is kernel
 
 
+@pytest.mark.once
 def test_numba_is_imported_only_to_compute():
     code = """
 import sys, everwide as ew

@@ -122,6 +122,7 @@ def test_verdicts_follow_the_numbers(rows, claim, verdict):
     assert claims_of(rows)[claim].verdict is verdict
 
 
+@pytest.mark.slow
 def test_images_arrive_at_the_fixed_point_and_stay_there():
     weight, bias, fixed = 1.2, 0.05, float(phase_diagram(np.tanh, C_w=1.2, C_b=0.05).K_star)
     net, x = tanh_network(weight, bias, fixed, 4, 32), digits().x[:3].astype(np.float64)

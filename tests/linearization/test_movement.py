@@ -32,6 +32,7 @@ def test_no_movement_no_gap():
     assert float(gap.rms) == float(gap.relative) == 0.0
 
 
+@pytest.mark.slow
 def test_depth_degrades_the_linearization():
     """At the same relative movement of the parameters, deeper networks leave their linearization further."""
     x = jr.normal(jr.key(0), (8, 3))
@@ -76,6 +77,7 @@ def test_features_by_hand():
     assert float(movement(before, after).relative) == pytest.approx(0.2**0.5)
 
 
+@pytest.mark.slow
 def test_features_move_in_mean_field_networks_only():
     """Two layers of ReLU, as in the scalings 1/sqrt(n) and 1/n: hidden preactivations move like n^-1/2 and like 1."""
     x = jr.normal(jr.key(0), (8, 10))
