@@ -201,14 +201,8 @@ def train_networks(
     targets, outputs = law.targets(y, None)
     if len(targets) != len(rows):
         raise InputError(f"y has {len(targets)} rows and x {len(rows)}: they must agree.")
-    plan = Plan(
-        net=_fitting(net, rows, outputs, width),
-        loss=law,
-        optimizer=_checked_optimizer(optimizer),
-        width=width,
-        parametrization=Parametrization(parametrization),
-        batch_size=whole(batch_size, "batch_size"),
-    )
+    fitting, law_of = _fitting(net, rows, outputs, width), Parametrization(parametrization)
+    plan = Plan(fitting, law, _checked_optimizer(optimizer), width, law_of, whole(batch_size, "batch_size"))
     limits = np.asarray([whole(steps, "steps"), whole(patience, "patience")], np.int32)
     parts = [_part(places, len(targets), "train") for places in train]
     stops = [_part(places, len(targets), "held") for places in held]
@@ -222,10 +216,15 @@ def train_networks(
             ends.append(_train(plan, data, labels, part, stop, limits, key))
             if progress is not None:
                 progress(Progress(number + 1, len(parts), time.perf_counter() - begin))
+    return _ended(ends, len(targets))
+
+
+def _ended(ends: list[tuple[Params, State, Array]], n: int) -> Trained:
+    """What became of all networks, on the host; without the rows that were padded."""
     starts, states, outputs = zip(*ends, strict=True)
     last = np.array([float(state.loss) for state in states])
     return Trained(
-        outputs=np.stack([np.asarray(each)[: len(targets)] for each in outputs]),
+        outputs=np.stack([np.asarray(each)[:n] for each in outputs]),
         loss=last,
         held_score=np.array([float(state.best_score) for state in states]),
         steps=np.array([int(state.best_step) for state in states]),
