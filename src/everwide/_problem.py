@@ -27,16 +27,17 @@ _LEAST_RIDGE = 1e-8  # of the mean diagonal: what rounding asks for
 
 
 class Limits(NamedTuple):
-    """How much of the data is looked at: rows with kernels, rows and folds of cross-validation; networks (`seeds`)."""
+    """How much is looked at: rows with kernels, rows and folds of cross-validation; of networks, `seeds` and steps."""
 
     n_kernel: int
     n_validation: int
     folds: int
     seeds: int
+    steps: int
 
 
-FULL = Limits(1000, 3000, 5, seeds=3)
-QUICK = Limits(400, 480, 3, seeds=2)
+FULL = Limits(1000, 3000, 5, seeds=3, steps=2000)
+QUICK = Limits(400, 480, 3, seeds=2, steps=500)
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,20 @@ def test_the_largest_rate_is_two_rows_over_the_largest_eigenvalue(run, numbers, 
     assert found["fit_times"]["0.5"] < found["fit_times"]["0.99"]
 
 
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [("mlp", "mlp: 3 hidden dense layers, Relu"), ("model.py:small", "given network: Dense, Relu, Dense")],
+)
+def test_the_network_is_said_in_words(run, numbers, net, said):
+    assert f"Network: {said}" in run("rate", numbers, "--net", net).stdout.replace("\n", " ")
+
+
+def test_counts_are_numbers_where_one_says_so(run, tmp_path):
+    (tmp_path / "counts.csv").write_text("x,y\n" + "".join(f"{i},{i % 4}\n" for i in range(40)))
+    told = run("rate", "counts.csv", "--task", "regression", "--net", "model.py:small", "--json")
+    assert json.loads(told.stdout)["task"] == "regression"
+
+
 def test_samples_of_rows(run, numbers):
     few = json.loads(run("rate", numbers, "--net", "model.py:small", "--sample", "40", "--json").stdout)
     assert few["n"] == 40

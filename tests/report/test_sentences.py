@@ -277,6 +277,7 @@ def test_width(numbers, labelled):
             network=accuracy.Score(0.9, 0.8, 0.95),
             each=[0.88, 0.92],
             ahead_of_kernel=accuracy.Lead(0.0, 1.0),
+            useful=True,
             with_unit_readout=None,
             steps=100,
         )
@@ -291,6 +292,7 @@ def test_width(numbers, labelled):
         {"alignment_after": 0.3},
         {"n_diverged": 1, "each": [0.9]},
         {"with_unit_readout": 0.8},
+        {"useful": False},
     ]
     cases = [(problem, replace(result, **change)) for problem, result in both for change in [{}, *changes]]
     check(width_section, [*cases, (replace(numbers, asked="auto"), base[False])])

@@ -16,6 +16,7 @@ from ._show import (
     Sample,
     Seed,
     Target,
+    Task,
     bar,
     examples,
     in_a_sentence,
@@ -39,6 +40,7 @@ _OF = ("kernel", "network")
 def forecast(
     data: Data,
     target: Target = None,
+    task: Task = None,
     net: NetOption = "auto",
     n: Annotated[
         str | None,
@@ -73,7 +75,7 @@ def forecast(
     with in_a_sentence():
         from .._problem import prepare
 
-        table = read_table(data, target=target)
+        table = read_table(data, target=target, task=task)
         goal = _goal(table.classes is not None, accuracy, error)
         problem = prepare(table, named_network(net, "auto"), quick=quick, most=sample, seed=seed)
         known = _known(problem, sizes, goal) if of == "kernel" else _trained(problem, sizes, goal, width)

@@ -16,6 +16,7 @@ from ._show import (
     Sample,
     Seed,
     Target,
+    Task,
     examples,
     in_a_sentence,
     misuse,
@@ -35,6 +36,7 @@ _TRIED_ROWS = 256
 def rate(
     data: Data,
     target: Target = None,
+    task: Task = None,
     net: NetOption = "auto",
     momentum: Annotated[float, typer.Option(min=0, max=0.999999, help="Of gradient descent.")] = 0.9,
     trial: Annotated[
@@ -61,7 +63,7 @@ def rate(
         from .._problem import prepare
         from ..theory.rates import fit_times, stable_rates
 
-        table, network = read_table(data, target=target), named_network(net, "auto")
+        table, network = read_table(data, target=target, task=task), named_network(net, "auto")
         problem = prepare(table, network, quick=quick, most=sample, seed=seed)
         kernel, y = problem.kernel.ntk, problem.y
         rates, times = stable_rates(kernel, y=y, momentum=momentum, net=problem.net), fit_times(kernel, None, y)

@@ -134,6 +134,7 @@ def _rivals(problem: Problem) -> dict[str, Any]:
 
 _LEVEL = 0.95
 _DRAWS = 1000
+_SAME = "the same answer for every row, beyond chance"
 _RULES = 0.5  # of all squared errors, in one row
 _RARE = 0.99  # right answers, or shares of variance explained, that are rarely honest
 
@@ -291,7 +292,8 @@ def _useless(result: Accuracy) -> str:
         if result.classes
         else f"a root mean square error of {number(own)}, and {number(same)} for who always says the mean"
     )
-    return f"On rows it has not seen, the network is no better than the same answer for every row: {shown}."
+    by = "By its accuracy on" if result.classes else "On"
+    return f"{by} rows it has not seen, the network is not better than {_SAME}: {shown}."
 
 
 def _learned_from(result: Accuracy) -> str:
@@ -338,13 +340,12 @@ def _versus(result: Accuracy) -> Fact:
 def _advice(result: Accuracy) -> str:
     """Which model to use; none, where all could as well say the same of every row."""
     rival, helps = result.best_rival, result.rival_ahead_of_constant.verdict == "better"
+    if not result.classes and result.share_of_worst > _RULES:
+        return "One row makes most of these errors, so that they say little about models: look at that row first."
     if not result.useful and not helps:
-        return (
-            "Neither is better than the same answer for every row, beyond chance: use neither. Other inputs, or more "
-            "rows, must come first."
-        )
+        return f"Neither is better than {_SAME}: use neither. Other inputs, or more rows, must come first."
     if not result.useful:
-        return f"The network is no better than the same answer for every row: use the {rival}."
+        return f"The network is not better than {_SAME}: use the {rival}."
     return {
         "better": "More than chance explains, row by row: of these, take the network (everwide.estimators).",
         "worse": f"More than chance explains, row by row: use the {rival} for predictions.",
@@ -384,7 +385,7 @@ def _draw(figure: Any, result: Accuracy) -> None:
 def _tile(result: Accuracy) -> Fact:
     show, words = percent if result.classes else number, {"better": "better than", "worse": "worse than"}
     than = f"{words.get(result.ahead_of_best_rival.verdict, 'level with')} the best of forest, boosting and SVM"
-    than = than if result.useful else "no better than the same answer for every row"
+    than = than if result.useful else f"not better than {_SAME}"
     label = "accuracy on new rows" if result.classes else "error on new rows (RMSE)"
     return Fact(label, show(result.scores[NETWORK].value), f"{than}; each learned from {_learned_from(result)} rows")
 

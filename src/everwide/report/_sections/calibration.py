@@ -188,13 +188,14 @@ def _threshold(result: ClassCalibration) -> Fact:
     """The share of rows of which it is so sure that 99 % are right."""
     label, known = "Rows it can decide", result.safe
     if known is None:
-        meaning = "No group of rows was found that is right in 99\u202f% of all cases: have people look at its answers."
+        meaning = f"No {_FEWEST} rows or more were found of which 99\u202f% are right: have people look at its answers."
         return Fact(label, "none", meaning)
     meaning = (
-        f"Those of which it is at least {percent(known.confidence, 0)} sure, as chosen on half of the rows. On the "
+        f"Those of which it is at least {percent(known.confidence)} sure, as chosen on half of the rows. On the "
         f"other half {percent(known.right)} of {count(known.n)} such rows were right ({percent(known.low)} to "
-        f"{percent(known.high)} on new ones). Send the rest to people."
+        f"{percent(known.high)} on new ones)."
     )
+    meaning += " Send the rest to people." if known.share < 1 else ""
     return Fact(label, percent(known.share, 0), meaning)
 
 
@@ -248,7 +249,8 @@ def _draw(figure: Any, result: ClassCalibration | IntervalCalibration) -> None:
 
 def _tile(result: ClassCalibration | IntervalCalibration) -> Fact:
     if isinstance(result, ClassCalibration):
-        meaning = "between how sure it says it is, and how often it is right"
+        chance = percent(result.error_by_chance)
+        meaning = f"between how sure it says it is, and how often it is right; {chance} would be chance"
         return Fact("calibration error", percent(result.expected_calibration_error), meaning)
     share = percent(result.coverage_of_90_percent_intervals)
     return Fact("of 90\u202f% intervals hold", share, "on rows it has not seen")

@@ -51,6 +51,11 @@ class Forecast:
     targets: list[float]
     n_needed: list[float]
 
+    @property
+    def settled(self) -> bool:
+        """Whether less than one row of the table would be wrong: no goal beyond that can be measured with them."""
+        return self.accuracy is not None and (1 - float(self.accuracy[self.now])) * self.n_now < 1
+
     def score(self, place: int) -> str:
         """Accuracy, or root mean square error, at that place of `n`."""
         if self.accuracy is not None:
@@ -101,23 +106,31 @@ def _text(problem: Problem, result: Forecast) -> Text:
 
 def _now(result: Forecast) -> Fact:
     what = "Accuracy" if result.accuracy is not None else "Root mean square error"
-    meaning = "The forecast for a network that learns from every row of the table; the next ones compare with it."
+    meaning = "The forecast for an infinitely wide network that learns from every row of the table."
     return Fact(f"{what} with all {count(result.n_now)} rows", result.score(result.now), meaning)
 
 
 def _twice(result: Forecast) -> Fact:
-    gain = 1 - float(result.error[result.twice] / result.error[result.now])
+    label, gain = f"With twice as many ({count(2 * result.n_now)})", _gain(result)
+    if result.settled:
+        return Fact(label, result.score(result.twice), "Less than one of your rows would be wrong already.")
     worth = "A fair gain, if rows are cheap."
     if gain > _GOOD_GAIN:
         worth = "That is a good price: label more."
     if gain < _POOR_GAIN:
         worth = "Little is gained: look for better inputs first."
     meaning = f"Twice the data takes {percent(max(gain, 0.0), 0)} off the squared error. {worth}"
-    return Fact(f"With twice as many ({count(2 * result.n_now)})", result.score(result.twice), meaning)
+    return Fact(label, result.score(result.twice), meaning)
+
+
+def _gain(result: Forecast) -> float:
+    return 1 - float(result.error[result.twice] / result.error[result.now])
 
 
 def _next_goal(result: Forecast) -> Fact:
     label, needed = "Rows for the next goal", result.n_needed[0]
+    if result.settled:
+        return Fact(label, "enough", "Your rows are too few to measure what more of them would bring.")
     if not math.isfinite(needed):
         return Fact(label, "out of reach", "More rows of this kind will not do it: noise, or missing inputs, are left.")
     beyond = " That is beyond what the pilot can promise: label some, and ask again."
@@ -171,6 +184,8 @@ def _draw(figure: Any, result: Forecast) -> None:
 def tile(result: Forecast) -> Fact:
     """The first goal; it is marked where the forecast is not trusted so far."""
     needed, goal = result.n_needed[0], result.targets[0]
+    if result.settled:
+        return Fact("rows needed", "enough", f"less than one of {count(result.n_now)} would be wrong")
     aim = f"for an error of {number(math.sqrt(goal))}" if result.accuracy is None else f"for {percent(goal)} accuracy"
     if not math.isfinite(needed):
         return Fact("rows needed", "no number", f"{aim}: more of the same will not do it")

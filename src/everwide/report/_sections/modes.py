@@ -13,7 +13,7 @@ from .._page import BLUE, GREY, ORANGE, Fact, Figure, Grid, Section, Text, plain
 
 _LADDER = (1, 3, 10, 30, 100, 300, 1000, 3000)
 _MOST = 0.9
-_LIKE_NOISE = 0.75  # of all modes; pure noise would need about 0.9
+_LIKE_NOISE = 0.85  # of all modes; pure noise needs about 0.9
 
 
 @dataclass(frozen=True, eq=False)

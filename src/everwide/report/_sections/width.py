@@ -27,8 +27,9 @@ _WIDTH, _CHANNELS = 256, 32  # of dense layers; of convolutions, as people have 
 _MOST_SITES = 100
 _FEWEST = 40  # rows
 _STOPPING, _PATIENCE = 0.2, 30  # of the training rows, those that say when to stop; looks at them without a gain
-_KERNEL_ROWS, _MOST_STEPS = 64, 5000
+_KERNEL_ROWS = 64
 Places = Int[np.ndarray, " _"]
+Values = Float[np.ndarray, " _"]
 _STILL, _GAIN = 0.1, 0.05  # change of a kernel, gain of alignment: what is less is little
 
 
@@ -39,7 +40,8 @@ class Width:
     - `n_train`: rows to learn from. `n_test`: rows that neither has seen, on which scores are measured: accuracies, or
       root mean square errors.
     - `network`: the mean over all networks, `each`: of every one; `kernel`: of the infinitely wide network.
-      `ahead_of_kernel`: row by row. `with_unit_readout`: the mean of networks whose outputs do not start near 0.
+      `ahead_of_kernel`: row by row. `useful`: whether one of them is better than the same answer
+      for every row. `with_unit_readout`: the mean of networks whose outputs do not start near 0.
     - `steps`: of Adam. `n_diverged`: networks that were left out.
     - `kernel_change`: 1 less the alignment of their tangent kernels before and after training, 0 where these differ by
       a factor; `alignment_before`, `alignment_after`: with the targets. All centred, on rows that were not learned;
@@ -54,6 +56,7 @@ class Width:
     each: list[float]
     kernel: Score
     ahead_of_kernel: Lead
+    useful: bool
     with_unit_readout: float | None
     steps: int
     n_diverged: int
@@ -75,26 +78,25 @@ def width(problem: Problem) -> Width:
     """Train some networks and fit the kernel on the same rows, and look at both on others."""
     if len(problem.rows) < _FEWEST:
         raise ArchitectureError(f"it takes at least {_FEWEST} rows, and there are {len(problem.rows)}.")
-    chosen, held, size, net = problem.train, problem.held, _width(problem), trainable(problem)
+    size, net = _width(problem), trainable(problem)
     trained = _trained(problem, net, size, "mup")
     alive = np.flatnonzero(~trained.diverged)
     if not len(alive):
         raise ArchitectureError(f"all {len(trained.diverged)} networks diverged under Adam with a rate of 0.001.")
     losses = _losses(problem, trained)[alive]
-    x, y = problem.table.x[problem.rows], problem.labels
-    kernel = problem.new(WideClassifier if problem.classes else WideRegressor).fit(x[chosen], y[chosen])
-    loss = losses_of(problem, kernel.predict(x[held]), y[held])
+    loss, same = _references(problem)
     other = None if problem.quick else _losses(problem, _trained(problem, net, size, "standard")).mean(0)
     moved = np.mean([_movement(problem, net, trained.before[at], trained.after[at]) for at in alive], axis=0)
     return Width(
         width=size,
-        n_train=len(chosen),
-        n_test=len(held),
+        n_train=len(problem.train),
+        n_test=len(problem.held),
         measure="accuracy" if problem.classes else "rmse",
         network=score_of(problem, losses.mean(0)),
         each=[score_of(problem, one).value for one in losses],
         kernel=score_of(problem, loss),
         ahead_of_kernel=lead(problem, loss - losses.mean(0)),
+        useful=any(lead(problem, same - one).verdict == "better" for one in (loss, losses.mean(0))),
         with_unit_readout=None if other is None else score_of(problem, other).value,
         steps=int(trained.steps.max()),
         n_diverged=int(trained.diverged.sum()),
@@ -102,6 +104,16 @@ def width(problem: Problem) -> Width:
         alignment_before=float(moved[1]),
         alignment_after=float(moved[2]),
     )
+
+
+def _references(problem: Problem) -> tuple[Values, Values]:
+    """Losses at the held-out rows of the infinitely wide network, and of the same answer for every row."""
+    x, y, chosen, held = problem.table.x[problem.rows], problem.labels, problem.train, problem.held
+    kernel = problem.new(WideClassifier if problem.classes else WideRegressor).fit(x[chosen], y[chosen])
+    usual = np.bincount(y[chosen]).argmax() if problem.classes else y[chosen].mean()
+    said = (kernel.predict(x[held]), np.full(len(held), usual))
+    loss, same = (losses_of(problem, one, y[held]) for one in said)
+    return loss, same
 
 
 def _width(problem: Problem) -> int:
@@ -143,7 +155,7 @@ def _trained(problem: Problem, net: AbstractLayer, size: int, parametrization: s
             seed=problem.seed,
         )
 
-    first = train(order[len(kept) :], kept, _MOST_STEPS, _PATIENCE)
+    first = train(order[len(kept) :], kept, problem.limits.steps, _PATIENCE)
     steps = max(1, round(float(np.mean(first.steps)) * len(order) / (len(order) - len(kept))))
     return train(order, order, steps, steps)
 
@@ -224,6 +236,10 @@ def _kernel_fact(result: Width) -> Fact:
         "have time to tune another.",
         "a tie": f"{count(result.n_test)} rows do not tell them apart: take whichever is simpler for you.",
     }[result.ahead_of_kernel.verdict]
+    if not result.useful:
+        meaning = (
+            f"Neither is better than the same answer for every row, as far as {count(result.n_test)} rows can tell."
+        )
     return Fact("The infinitely wide network, on the same rows", result.shown(result.kernel.value), meaning)
 
 
