@@ -57,6 +57,7 @@ def test_a_counter_of_sorted_rows_is_leakage():
     assert "count the rows" in said
 
 
+@pytest.mark.slow
 def test_one_target_beyond_all_others_rules_and_is_told():
     rng, x = drawn()
     y = x[:, 0] + rng.normal(size=200)
@@ -84,6 +85,7 @@ def test_rows_keep_the_numbers_they_have_in_the_file(tmp_path):
     assert answer.text.grids[0].rows[0][:3] == ("101", "surprising", f"{y[100]:.4g}")
 
 
+@pytest.mark.slow
 def test_coins_cannot_be_decided():
     rng, x = drawn(300)
     table = prepare(table_of(x, rng.integers(2, size=300), ("heads", "tails")), small_net(), quick=True)

@@ -270,8 +270,7 @@ def _text(problem: Problem, result: Accuracy) -> Text:
         f"is chosen on the training rows of each fold alone. The others have {known}; for the SVM, {scaled} are scaled "
         "to mean 0 and variance 1."
     ]
-    if problem.quick:
-        notes.append("Quick: few rows, few folds and short boosting. The full report is the one to quote.")
+    notes += ["Quick: few rows, few folds and short boosting. The full report is the one to quote."] * problem.quick
     if dropped := result.n_of_rare_classes_left_out:
         notes.append(f"{several(dropped, 'row')} of classes with fewer than {result.folds} rows were left out.")
     cautions = () if result.useful else (_useless(result),)
@@ -280,9 +279,8 @@ def _text(problem: Problem, result: Accuracy) -> Text:
 
 def _warnings(result: Accuracy) -> tuple[str, ...]:
     score = result.scores[NETWORK].low if result.classes else result.r2[NETWORK]
-    if score < _RARE:
-        return ()
-    return ("Nearly all of it is right, which is rare: make sure that no input could know the target beforehand.",)
+    rare = "Nearly all of it is right, which is rare: make sure that no input could know the target beforehand."
+    return (rare,) * (score >= _RARE)
 
 
 def _useless(result: Accuracy) -> str:
