@@ -21,7 +21,7 @@ from ._noise import task_of
 
 _STEP = 2**0.5  # between neighbouring rates
 _LINE = range(-30, 21)  # powers of two at which the loss is read along the first step
-_FURTHEST = 40  # neighbours from the first rate
+_FURTHEST = 20  # neighbours from the best rate, or down from the first
 _WINDOW = 2  # neighbours of the best of the first round, to both sides, that run in the second
 _RECENT = 10  # a loss is the mean over the last tenth of the steps
 _LEAST = 32
@@ -78,7 +78,7 @@ def recommended_rate(
 
     No formula of the kernel knows where a finite network diverges (see `stable_rates`), so rates are tried. From the
     best along the first step they go up and down by factors of 2, for half of the steps; the best of them and its
-    neighbours at factors of 1.4 go on to the end. That takes some eight times the steps of one training (`cost`); what
+    neighbours at factors of 1.4 go on to the end. That takes some ten times the steps of one training (`cost`); what
     it is worth beside a sweep of all rates is in `benchmarks/README.md`. Train with both, rate and warm-up: without it
     such a rate may fail.
 
@@ -228,14 +228,17 @@ class _Trials:
         return float(recent.mean()) if len(losses) >= until and np.isfinite(recent).all() else math.inf
 
     def octaves(self, until: int) -> int:
-        """The best place, over factors of two, up and down until it was worse twice in succession."""
-        places = [0]
-        for way in (2, -2):
-            place, worse = 0, 0
-            while worse < 2 and abs(place) < _FURTHEST:
-                place += way
-                places.append(place)
-                worse = 0 if self.best(places, until) == place else worse + 1
+        """The best place, over factors of two: up until three in succession fail, down until two are worse.
+
+        Losses need not have one valley: above rates that lose there may be others that win.
+        """
+        places, failed, worse = [0], 0, 0
+        while failed < 3 and places[-1] - self.best(places, until) < _FURTHEST:
+            places.append(places[-1] + 2)
+            failed = failed + 1 if self._fails(places[-1], until) else 0
+        while worse < 2 and min(places) > -_FURTHEST:
+            places.append(min(places) - 2)
+            worse = 0 if self.best(places, until) == places[-1] else worse + 1
         return self.best(places, until)
 
     def best(self, places: Iterable[int], until: int) -> int:
@@ -244,25 +247,23 @@ class _Trials:
 
     def limits(self, best: int, early: int, until: int) -> tuple[float, float]:
         """Of neighbours above the best, one that trains and the next, which fails: sought early, decided at the end."""
-        low, ahead = best, 2
-        while not self._fails(low + ahead, best, early):
-            low, ahead = low + ahead, 2 * ahead
-            if low - best > _FURTHEST:
-                return self.rate(low), math.inf
-        high = low + ahead
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._fails(middle, best, early) else (middle, high)
-        while low > best and self._fails(low, best, until):
+        high = best + 1
+        while not self._fails(high, early):
+            high += 1
+            if high - best > _FURTHEST:
+                return self.rate(high - 1), math.inf
+        low = high - 1
+        while low > best and self._fails(low, until):
             low, high = low - 1, low
-        while not self._fails(high, best, until) and high - best <= _FURTHEST:
+        while not self._fails(high, until) and high - best < _FURTHEST:
             low, high = high, high + 1
         return self.rate(low), self.rate(high)
 
-    def _fails(self, place: int, best: int, until: int) -> bool:
-        """Overflows, or is no better than the start; or than a constant, where the best is."""
-        bar = self._bar if self.loss(best, until) < self._bar else self._first
-        return not self.loss(place, until) < bar
+    def _fails(self, place: int, until: int) -> bool:
+        """Overflows, or is no better than the start; or than a constant, where any run is."""
+        here = self.loss(place, until)
+        arrived = [self.loss(other, until) for other, losses in self._losses.items() if len(losses) >= until]
+        return not here < (self._bar if min(arrived, default=math.inf) < self._bar else self._first)
 
     def trial(self, place: int) -> Trial:
         losses = self._losses[place]
