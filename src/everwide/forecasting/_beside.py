@@ -19,7 +19,7 @@ _SHARE = {
     "classification": 0.9,
     "regression": 0.5,
 }  # of the ratio's road, chosen on other data; the rest is the curve's own
-_STRETCH = {"classification": 1.0, "regression": 1.6}  # of intervals, so that they held on other data
+STRETCH = {"classification": 1.0, "regression": 1.6}  # of intervals, so that they held on other data
 
 Errors = Float[np.ndarray, "folds sizes"]
 
@@ -55,7 +55,7 @@ class Ahead(NamedTuple):
         alone = log_errors(self.own, n) + np.log(self.unit)
         if self.kernel is None or self.line is None:
             return alone
-        share, stretch = _SHARE[self.kernel.task], _STRETCH[self.kernel.task]
+        share, stretch = _SHARE[self.kernel.task], STRETCH[self.kernel.task]
         logs = share * self._beside(self.kernel, self.line, n) + (1 - share) * alone
         return logs[:, [1]] + stretch * (logs - logs[:, [1]])
 

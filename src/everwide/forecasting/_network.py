@@ -20,7 +20,7 @@ from ..empirical import empirical_ntk
 from ..layers import AbstractLayer
 from ..linearization import kernel_distance, label_alignment
 from ..signal import ArchitectureError
-from ._beside import kernel_log_errors
+from ._beside import STRETCH, kernel_log_errors
 from ._fits import Design, design_of, run
 from ._forecast import Curve, Forecast, draw, forecast_kernel
 from ._learning_curve import LearningCurve, continued, digest, needed, pilot_of
@@ -320,7 +320,7 @@ def _made(curve: LearningCurve, moved: Moved | None, level: float, width: int) -
     theirs = np.exp(kernel_log_errors(kernel, curve.n)[:, 1])
     stretch = float(ndtri((1 + level) / 2) / ndtri(0.95))
     low, high = (curve.error * (end / curve.error) ** stretch for end in (curve.low, curve.high))
-    better = ndtr(-np.log(curve.error / theirs) / line.at(curve.n)[1])
+    better = ndtr(-np.log(curve.error / theirs) / (STRETCH[kernel.task] * line.at(curve.n)[1]))
     return NetworkForecast(
         n=curve.n,
         error=curve.error,
