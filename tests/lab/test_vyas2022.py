@@ -38,6 +38,15 @@ def test_exponents_are_those_of_power_laws():
     np.testing.assert_allclose(curves(AHEAD, noise=0.0).exponents(Learner.PRETRAINED), 0.5)
 
 
+def test_a_pretrained_kernel_is_compared_where_it_knows_no_more_than_the_network():
+    one = curves(AHEAD)
+    one.errors[Learner.PRETRAINED][:, 0] = 1e-9  # at 64 rows it has seen 256
+    assert verdicts(one)["pretrained"] is Verdict.HOLDS
+    short = one._replace(sizes=(16, 32, 64))
+    assert verdicts(short)["pretrained"] is Verdict.UNDECIDED
+    assert np.isnan(short.exponents(Learner.PRETRAINED, 256)).all()
+
+
 def test_everything_holds_where_it_does():
     assert set(verdicts(curves(AHEAD), curves(AHEAD)).values()) == {Verdict.HOLDS}
 

@@ -21,11 +21,14 @@ class Measured(NamedTuple):
     course_errors: np.ndarray
     course_distances: np.ndarray
 
-    def exponents(self, learner: Learner) -> np.ndarray:
-        """`a` in error ~ n^-a, by seed: least squares over the logarithms."""
-        logs = np.log(np.asarray(self.sizes, float))
+    def exponents(self, learner: Learner, least: int = 0) -> np.ndarray:
+        """`a` in error ~ n^-a, by seed, of sizes from `least` on: least squares over logarithms. NaN of one size."""
+        used = np.asarray(self.sizes) >= least
+        if used.sum() < 2:
+            return np.full(len(self.errors[learner]), np.nan)
+        logs = np.log(np.asarray(self.sizes, float)[used])
         centred = logs - logs.mean()
-        return -np.log(self.errors[learner]) @ centred / np.sum(centred**2)
+        return -np.log(self.errors[learner][:, used]) @ centred / np.sum(centred**2)
 
 
 def claims_of(measured: Sequence[Measured]) -> tuple[Claim, ...]:
@@ -38,19 +41,21 @@ def claims_of(measured: Sequence[Measured]) -> tuple[Claim, ...]:
             measured, Learner.INFINITE, "Networks have better exponents in the amount of data than infinite kernels."
         ),
         _ahead(measured, Learner.START, "They have better exponents than their own kernels at the start."),
-        _ahead(measured, Learner.PRETRAINED, few),
+        _ahead(measured, Learner.PRETRAINED, few, PRETRAINING),
         _alike(measured),
         _evolves(measured),
     )
 
 
-def _ahead(measured: Sequence[Measured], learner: Learner, claim: str) -> Claim:
-    """Are the exponents of networks larger? Pairs by seed."""
-    gaps = [interval(one.exponents(Learner.NETWORK) - one.exponents(learner)) for one in measured]
+def _ahead(measured: Sequence[Measured], learner: Learner, claim: str, least: int = 0) -> Claim:
+    """Are the exponents of networks larger, of sizes from `least` on? Pairs by seed."""
+    gaps = [interval(one.exponents(Learner.NETWORK, least) - one.exponents(learner, least)) for one in measured]
+    if any(np.isnan(gap.mean) for gap in gaps):
+        return Claim(claim, Verdict.UNDECIDED, f"There are not two sizes from {least} rows on.")
     verdict = verdict_of([gap.above_zero for gap in gaps], [gap.below_zero for gap in gaps])
-    return Claim(
-        claim, verdict, f"Exponents of network, kernel, and their difference: {_listed(measured, learner, gaps)}."
-    )
+    since = f", from {least} rows on" if least else ""
+    listed = _listed(measured, learner, gaps, least)
+    return Claim(claim, verdict, f"Exponents of network, kernel, and their difference{since}: {listed}.")
 
 
 def _alike(measured: Sequence[Measured]) -> Claim:
@@ -62,9 +67,12 @@ def _alike(measured: Sequence[Measured]) -> Claim:
     return Claim(claim, verdict_of(near, far), numbers)
 
 
-def _listed(measured: Sequence[Measured], learner: Learner, gaps: Sequence[Interval]) -> str:
+def _listed(measured: Sequence[Measured], learner: Learner, gaps: Sequence[Interval], least: int = 0) -> str:
+    def mean(one: Measured, which: Learner) -> str:
+        return f"{np.mean(one.exponents(which, least)):.2f}"
+
     return "; ".join(
-        f"{one.task} {np.mean(one.exponents(Learner.NETWORK)):.2f}, {np.mean(one.exponents(learner)):.2f}, {gap}"
+        f"{one.task} {mean(one, Learner.NETWORK)}, {mean(one, learner)}, {gap}"
         for one, gap in zip(measured, gaps, strict=True)
     )
 

@@ -77,11 +77,13 @@ class Vyas2022:
             f"chosen too. The pretrained kernel is that of the network after training on the first {PRETRAINING} rows; "
             "kernels of networks with several outputs are means over these. Errors are mean squares over the power of "
             f"the targets, on {self.tests} other rows at the most; an exponent is that of the rows, by least squares "
-            "over all sizes, and its error a standard error between seeds."
+            "over all sizes (of the pretrained kernel, from 256 on), and its error a "
+            "standard error between seeds."
         )
 
     def _row(self, one: Measured, learner: Learner) -> dict[str, Any]:
-        exponents, errors = one.exponents(learner), one.errors[learner]
+        least = PRETRAINING if learner is Learner.PRETRAINED else 0
+        exponents, errors = one.exponents(learner, least), one.errors[learner]
         row = {"task": one.task, "learner": learner.value, "exponent": float(np.mean(exponents))}
         many = len(exponents) > 1
         row |= {"exponent_se": float(np.std(exponents, ddof=1)) / len(exponents) ** 0.5 if many else math.nan}
