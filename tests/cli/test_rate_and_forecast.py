@@ -7,6 +7,7 @@ import pytest
 
 import everwide as ew
 from everwide._problem import prepare
+from everwide.cli._rate import _recommended as recommended
 from everwide.cli._show import named_network
 from everwide.report._sections import forecast as section
 from everwide.report._sections import training
@@ -91,11 +92,11 @@ def test_what_is_said_of_rates_above_the_edge_depends_on_what_is_trained(run, nu
 
 def test_a_trial_trains_a_network_of_that_width(run, numbers):
     command = ("rate", numbers, "--net", "model.py:small", "--trial", "sgd", "--width", "24", "--steps", "32")
-    result = run(*command)
+    result = run(*command, "--json")
     assert result.exit_code == 0, result.output
-    assert "Tried at width 24 on 80 rows, ntk parametrization" in " ".join(result.stdout.split())
-    tried = json.loads(run(*command, "--json").stdout)["trial"]
+    tried = json.loads(result.stdout)["trial"]
     assert tried["rate"] <= tried["trains_to"] < tried["fails_from"]
+    assert "Tried at width 24 on 80 rows, ntk parametrization, sgd, 32 steps" in recommended(tried)
     assert run("rate", numbers, "--trial", "lion").exit_code == 2
 
 

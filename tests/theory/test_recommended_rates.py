@@ -63,7 +63,10 @@ def last(losses):
     return recent.mean() if np.isfinite(recent).all() else np.inf
 
 
-@pytest.mark.parametrize("optimizer", [optax.sgd, MOMENTUM, optax.adam])
+@pytest.mark.parametrize(
+    "optimizer",
+    [optax.sgd, pytest.param(MOMENTUM, marks=pytest.mark.slow), pytest.param(optax.adam, marks=pytest.mark.slow)],
+)
 def test_the_recommended_rate_keeps_its_word(optimizer):
     """Trained again, without us: its loss, its spike, its limit; and constant rates are not much better.
 

@@ -177,7 +177,7 @@ def stable_rates(
     squared loss; for other losses training is stable below it, wherever it goes. A network of finite width that is
     trained above the edge leaves its first kernel: the loss spikes, curvature falls, and training goes on, often to
     better networks. It diverges at a multiple of the edge that only measurements know; those here are of dense
-    networks of widths 64 and 256 at their critical initialization (`benchmarks/README.md`). The multiple depends on
+    networks, mostly of width 64, at their critical initialization (`benchmarks/README.md`). The multiple depends on
     activation and depth, hardly on the width. `recommended_rate` measures your network, with any optimizer.
 
     Args:

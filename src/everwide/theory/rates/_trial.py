@@ -89,7 +89,7 @@ def recommended_rate(
         y: targets, as the loss has them.
         optimizer: a function of a learning rate or schedule, as optax has them: `optax.adam`, `optax.sgd`,
             `functools.partial(optax.sgd, momentum=0.9)`.
-        steps: of the training that is planned. A longer one may want a lower rate.
+        steps: of the training that is planned. A longer one may want another rate.
         loss: a loss of `everwide.training`; its mean over rows is descended.
         batch_size: rows of a step, drawn anew for each; by default all.
         warmup: steps over which the rate grows in proportion; by default a tenth of `steps`.
