@@ -13,7 +13,7 @@ import pytest
 
 import everwide as ew
 from everwide._problem import prepare
-from everwide.report._sections import accuracy, architecture, calibration, data, modes, phase, rows
+from everwide.report._sections import accuracy, architecture, calibration, data, forecast, modes, phase, rows
 from everwide.report._sections import width as width_section
 from everwide.report._sections.accuracy import CONSTANT, NETWORK
 from report.report_tables import hostile_table, number_table, small_net
@@ -46,6 +46,13 @@ ALWAYS = {  # what a number is, and how it was made
         "judged on",
         "before and after training",
         "The infinitely wide network, on",
+    ),
+    "forecast": (
+        "Goals, and the rows",
+        "rows; trusted to",
+        "The band should hold",
+        "with 90",
+        "infinitely wide network that learns",
     ),
     "phase": ("What a layer deep down does", "variance of weights", "variance of biases"),
 }
@@ -257,6 +264,20 @@ def test_phase(numbers):
     texts = check(phase, [(problem, phase.phase(problem)) for problem in problems])
     for text in texts:  # what depth does to rows is said in one way
         assert not ("apart" in text and "Differences fade" in text)
+
+
+def test_forecast(numbers, labelled):
+    ours, theirs = forecast.forecast(numbers), forecast.forecast(labelled)
+
+    def with_gain(gain):
+        error = ours.error.copy()
+        error[ours.twice] = (1 - gain) * error[ours.now]
+        return replace(ours, error=error)
+
+    near = replace(theirs, accuracy=np.full(len(theirs.n), 0.8), n_needed=[100.0, 200.0, 300.0], trusted_to=150)
+    results = [near, replace(near, n_needed=[200.0, 300.0, np.inf]), replace(near, n_needed=[np.inf] * 3)]
+    results.append(replace(near, accuracy=np.full(len(theirs.n), 0.999)))
+    check(forecast, [*((numbers, with_gain(gain)) for gain in (0.0, 0.1, 0.3)), *((labelled, one) for one in results)])
 
 
 def test_width(numbers, labelled):

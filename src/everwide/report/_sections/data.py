@@ -234,7 +234,7 @@ def _cautions(result: Data) -> Iterator[str]:
         yield (
             f"One row rules: row {count(values.farthest_row)} of the file has {percent(values.share_of_farthest)} of "
             f"the variance of the target, which goes from {number(values.min)} to {number(values.max)}. Errors and "
-            "R\u00b2 speak of little else: look at that row before anything else."
+            "R\u00b2 speak mostly of that row: look at it before anything else."
         )
     if result.n < _FEW_ROWS:
         yield f"There are only {several(result.n, 'row')}: every number of this page is uncertain."

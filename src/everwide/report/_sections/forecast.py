@@ -99,7 +99,8 @@ def _targets(curve: Any, now: int) -> list[float]:
 def _text(problem: Problem, result: Forecast) -> Text:
     note = (
         f"From a pilot of {count(result.n_pilot)} rows; trusted to {count(result.trusted_to)}. The band should hold "
-        "the truth with 90\u202f% probability; where targets are noisy and rows few, more rows bring less than it says."
+        "the truth with 90\u202f% probability; where targets are noisy and rows few, more rows bring less than it "
+        "says. All of it is of an infinitely wide network; of trained ones: everwide forecast --of network."
     )
     return Text((_now(result), _twice(result), _next_goal(result)), notes=(note,), grids=(_grid(result),))
 
@@ -118,7 +119,7 @@ def _twice(result: Forecast) -> Fact:
     if gain > _GOOD_GAIN:
         worth = "That is a good price: label more."
     if gain < _POOR_GAIN:
-        worth = "Little is gained: look for better inputs first."
+        worth = "Little is gained by this network: look for better inputs first, or at a trained one."
     meaning = f"Twice the data takes {percent(max(gain, 0.0), 0)} off the squared error. {worth}"
     return Fact(label, result.score(result.twice), meaning)
 
@@ -132,7 +133,10 @@ def _next_goal(result: Forecast) -> Fact:
     if result.settled:
         return Fact(label, "enough", "Your rows are too few to measure what more of them would bring.")
     if not math.isfinite(needed):
-        return Fact(label, "out of reach", "More rows of this kind will not do it: noise, or missing inputs, are left.")
+        meaning = (
+            "More rows of this kind will not do it for an infinitely wide network. One that is trained may differ."
+        )
+        return Fact(label, "out of reach", meaning)
     beyond = " That is beyond what the pilot can promise: label some, and ask again."
     doubt = beyond if needed > result.trusted_to else ""
     meaning = f"What the first goal of the table below takes. You have {count(result.n_now)} now.{doubt}"
@@ -188,7 +192,7 @@ def tile(result: Forecast) -> Fact:
         return Fact("rows needed", "enough", f"less than one of {count(result.n_now)} would be wrong")
     aim = f"for an error of {number(math.sqrt(goal))}" if result.accuracy is None else f"for {percent(goal)} accuracy"
     if not math.isfinite(needed):
-        return Fact("rows needed", "no number", f"{aim}: more of the same will not do it")
+        return Fact("rows needed", "no number", f"{aim}: an infinitely wide network does not get there")
     value, note = _about(needed, result.trusted_to), f"{aim}; there are {count(result.n_now)} now"
     if needed <= result.trusted_to:
         return Fact("rows needed", value, note)
