@@ -320,7 +320,8 @@ def _made(curve: LearningCurve, moved: Moved | None, level: float, width: int) -
     theirs = np.exp(kernel_log_errors(kernel, curve.n)[:, 1])
     stretch = float(ndtri((1 + level) / 2) / ndtri(0.95))
     low, high = (curve.error * (end / curve.error) ** stretch for end in (curve.low, curve.high))
-    better = ndtr(-np.log(curve.error / theirs) / (STRETCH[kernel.task] * line.at(curve.n)[1]))
+    spread = STRETCH[kernel.task] * line.at(curve.n)[1]
+    better = np.clip(ndtr(-np.log(curve.error / theirs) / spread), 0.01, 0.99)  # nothing here is surer
     return NetworkForecast(
         n=curve.n,
         error=curve.error,
