@@ -9,7 +9,8 @@ from sklearn.datasets import load_digits
 import everwide as ew
 import everwide.forecasting as fc
 from everwide.forecasting import _pilot
-from everwide.forecasting._pilot import measure, targets_of, weigh
+from everwide.forecasting._pilot import measure, targets_of
+from everwide.forecasting._shapes import weigh
 
 NET = ew.Serial(ew.Dense(w_std=2**0.5, b_std=0.1), ew.Relu(), ew.Dense(1))
 RNG = np.random.default_rng(0)
@@ -73,7 +74,8 @@ def test_the_ridge_has_the_smallest_leave_one_out_error():
 def test_exact_curves_go_on_as_they_must(floor, start, exponent):
     curve = lambda n: floor + (1 - floor) * ((n / 500 + start) / (1 + start)) ** -exponent
     sizes = np.array([31, 43, 60, 83, 115, 160, 222, 308, 425])
-    found = weigh(500, sizes, 3.0 * np.tile(curve(sizes), (6, 1)), 3.0 * curve(499), 3.0 * curve(1))
+    n = np.append(sizes, 499.0)
+    found = weigh(n, np.log(3.0 * curve(n)), 4e-4 * np.eye(len(n)), np.append(0.0, np.full(14, -4.0)))
     typical = found.log_ratios([5000])[0]
     order = np.argsort(typical)
     median = typical[order][np.searchsorted(np.cumsum(found.weights[order]), 0.5)]
@@ -135,7 +137,7 @@ def test_accuracy_has_the_spread_of_few_wrong_rows():
     wrong = found.measured.row_wrong.mean()
     expected = 2 * 1.645 * np.sqrt(wrong * (1 - wrong) / 400)
     assert found.accuracy_high[0] - found.accuracy_low[0] == pytest.approx(expected, rel=0.2)
-    assert pilot(labels, [1]).accuracy[0] == pytest.approx(0.5, abs=0.01)
+    assert 0.5 - 0.01 < pilot(labels, [1]).accuracy[0] < 0.62
 
 
 @pytest.mark.parametrize("ridge", [None, 0.0])
@@ -156,6 +158,68 @@ def pilot_of(net, x, y, **options):
 def test_seeds_hardly_matter():
     errors = [pilot(NOISY, [1600], seed=seed).error[0] for seed in range(3)]
     assert max(errors) < 1.15 * min(errors)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_noise_that_the_curve_does_not_show_yet_is_in_the_forecast(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(200, 3))
+    found = pilot_of(NET, x, np.abs(x[:, 0]) + 0.1 * rng.normal(size=200))
+    high = np.exp(np.quantile(found.beliefs.log_errors([1000]), 0.95, axis=-1))[0]
+    assert high > 0.01  # its variance
+
+
+@pytest.mark.slow
+def test_intervals_hold_on_small_noisy_pilots():
+    """Of `|x0|` with noise, from 200 rows, for 1 000: beside errors that are measured, with the noise known."""
+    held = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(2200, 3))
+        clean = np.abs(x[:, 0])
+        y = clean + 0.1 * rng.normal(size=len(x))
+        kernel = np.asarray(ew.ntk(NET, x), np.float64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fc.ForecastWarning)
+            found = fc.forecast(kernel[:200, :200], None, y[:200], n=[1000])
+        predicted = fitted(kernel, y, np.arange(200, 1200), np.arange(1200, 2200), found.ridge)
+        held.append(found.low[0] < np.mean((predicted - clean[1200:]) ** 2) + 0.01 < found.high[0])
+    assert np.mean(held) >= 0.75
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_column_without_biases_is_learned_as_far_as_it_goes_and_the_advice_helps(dtype):
+    x = RNG.uniform(-2, 2, size=(120, 1)).astype(dtype)
+    plain, biased = (ew.Serial(ew.Dense(b_std=b), ew.Relu(), ew.Dense(1)) for b in (0.0, 0.1))
+    with pytest.warns(fc.ForecastWarning, match=r"rank 2.*b_std=0\.1"):
+        found = fc.forecast(plain, x, np.sin(3 * x[:, 0]), n=[120])
+    signs = np.column_stack([np.maximum(x[:, 0], 0), np.maximum(-x[:, 0], 0), np.ones(120)]).astype(np.float64)
+    best = np.sin(3 * x[:, 0]) - signs @ np.linalg.lstsq(signs, np.sin(3 * x[:, 0]), rcond=None)[0]
+    assert found.error[0] == pytest.approx(np.mean(best**2), rel=0.15)
+    assert pilot_of(biased, x, np.sin(3 * x[:, 0])).error[0] < 0.1 * found.error[0]
+
+
+def test_rows_that_lie_far_away_are_named_and_widen_the_interval():
+    x = X[:200].copy()
+    near = pilot_of(NET, x, NOISY[:200])
+    x[7, 2] = 100.0
+    with pytest.warns(fc.ForecastWarning, match="far from the others"):
+        found = fc.forecast(NET, x, NOISY[:200], n=[200])
+    assert np.log(found.high / found.low)[0] > 2 * np.log(near.high / near.low)[0]
+    assert found.trusted_to == 200
+
+
+def test_matrices_that_are_no_kernels_are_still_refused():
+    matrix = np.diag(np.append(np.ones(79), -0.1))
+    with pytest.raises(ew.spectral.KernelError, match="not positive semidefinite"):
+        fc.forecast(matrix, None, CLEAN[:80], n=[100])
+
+
+def test_few_rows_of_a_class_are_forecast_between_nothing_and_chance():
+    labels = (np.quantile(CLEAN[:100], 0.95) < CLEAN[:100]).astype(int)
+    found = pilot_of(NET, X[:100], labels)
+    assert (found.accuracy_low >= 0.95 - 1e-9).all()
+    assert (found.accuracy_high < 1).all()
 
 
 def test_numbers_among_objects_are_numbers():
@@ -189,7 +253,7 @@ def test_the_interval_holds_the_level_and_grows_with_distance():
     width = np.log(found.high / found.low)
     assert width[0] < width[1] < width[2]
     spread = found.measured.row_errors.std() / found.measured.row_errors.mean() / 400**0.5
-    assert width[0] == pytest.approx(2 * 1.645 * spread, rel=0.25)
+    assert 2 * 1.645 * spread < width[0] < 2 * 3.3 * spread  # of rows alone; the law of what was drawn is not known
     narrow = pilot(NOISY, [400], level=0.5)
     assert np.log(narrow.high / narrow.low)[0] < 0.6 * width[0]
 

@@ -11,12 +11,15 @@ from jaxtyping import Float
 from .._checks import InputError, not_negative, probability, warn, whole
 from .._gram import kernel_matrix
 from .._words import axes
-from ._pilot import Beliefs, Measured, beliefs_of, measure, targets_of
+from ._pilot import Measured, measure, targets_of
+from ._shapes import Beliefs, beliefs_of
 
 FEWEST = 64
 _LARGEST_RATIO = 2.0  # between the ends of the 90 % interval, up to which a forecast is trusted
 _LARGEST_FACTOR = 20  # rows, over those of the pilot
 _MOST = 10**12  # rows
+_FAR = 30.0  # times the median of the kernel's diagonal: a row that is as large rules the error
+_SMALL, _FEW, _MUCH = 1e-4, 2, 0.2  # an eigenvalue that does not count; a rank; a share of the variance
 
 Curve = Float[np.ndarray, " n"]
 
@@ -130,6 +133,7 @@ def forecast_kernel(
             "error falls from a sixteenth of them to all. Label more rows."
         )
     measured = measure(kernel_matrix(kernel, x, which), targets, ridge, seed)
+    _warn_of_the_kernel(measured)
     asked = rows_asked_for(n, measured.rows, "forecast")
     return _made(asked, measured, beliefs_of(measured, seed), level, targets.task)
 
@@ -201,6 +205,25 @@ def first_below(curve: Any, limit: float) -> float:
 def _warn(rows: int, trusted: int, what: str) -> None:
     beyond = "Beyond, look at the interval more than at the forecast, or label more rows."
     warn(f"{what}: a pilot of {rows} rows is trusted to {trusted}. {beyond}", ForecastWarning)
+
+
+def _warn_of_the_kernel(measured: Measured) -> None:
+    if measured.leverage > _FAR:
+        warn(
+            f"A row lies far from the others: its kernel with itself is {measured.leverage:.0f} times the median. Such "
+            "rows rule the error, which may rise when more of them come, and the interval is wide. Clip the columns, "
+            "take logarithms, or pass ranks.",
+            ForecastWarning,
+        )
+    rank = int(np.sum(measured.eigenvalues > _SMALL * measured.eigenvalues[-1]))
+    left = float(measured.row_errors.mean()) / measured.variance
+    if rank <= _FEW and left > _MUCH:
+        warn(
+            f"The kernel of these rows has rank {rank}: whatever the targets are, the network learns a combination of "
+            f"so many functions, which leaves {left:.0%} of their variance. Give it biases, Dense(b_std=0.1), or more "
+            "columns.",
+            ForecastWarning,
+        )
 
 
 class Ranked(NamedTuple):

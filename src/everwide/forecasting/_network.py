@@ -226,9 +226,11 @@ def forecast(
 
     **Of the kernel**, which is the network of infinite width. Targets are centred. The pilot is learned in random
     orders, which measures the learning curve up to its size; shapes of curves (a power law, from some row on, down to a
-    floor of noise) are weighed by how well they agree with it. The interval holds the uncertainty of the shape, and, by
-    resampling rows, that of the level. Beyond `trusted_to` a `ForecastWarning` is given. The share of wrong classes is
-    a power of the mean squared error, fitted to the pilot.
+    floor of noise) are weighed by how well they agree with it, and with what is left of the targets along the smallest
+    eigenvectors of the kernel, where all but noise has faded. The interval holds the uncertainty of the shape, and, by
+    resampling rows, that of the level; it is wider where a row lies far from the others. Of that, of kernels of rank 1
+    or 2, and beyond `trusted_to` a `ForecastWarning` is given. The share of wrong classes is a power of the mean
+    squared error, fitted to the pilot.
 
     **Of the network**, as people train it: all layers, at a finite width, by Adam in minibatches, from the critical
     initialization (`net.critical()`, where there is one) with outputs that start near 0, a fifth of the rows held out
