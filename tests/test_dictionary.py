@@ -56,6 +56,7 @@ EXCEPTIONS = {
     "random_state": {"everwide.estimators.": "scikit-learn's name"},
     "rows": {
         "everwide.theory.eigenlearning.learnability": "which rows, not how many",
+        "everwide.tables.Table": "which rows, not how many",
         "everwide.tables.Table.take": "which rows, not how many",
         "everwide.training.KernelLayer.tap": "the rows themselves",
     },
