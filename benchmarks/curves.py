@@ -28,7 +28,7 @@ CELLS = ((128, 2048), (512, 2048), (512, 8192), (512, 32768))
 MAIN = (512, 8192)
 ASKED = {"ours, nothing known": 8.7, "ours, family": 7.0, "ours, family, others": 6.5}
 ASKED_EARLY = 11.0  # from 128 to 2 048, family
-MEMBERS = 3
+MEMBERS = 5
 USES = {  # ours: which networks, what is told
     "nothing known": ("alone", "nothing"),
     "family": ("learner", "family"),

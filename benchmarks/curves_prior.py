@@ -70,7 +70,8 @@ WIDTH, STEPS, BATCH, RATE, DECAY = 40, 2500, 512, 3e-3, 0.03
 NOISE = {"alone": 0.15, "learner": 0.15, "others": 0.3}  # on the inputs, while networks learn
 UNUSUAL = {"alone": 0.1, "learner": 0.1, "others": 1.0}  # the weight of TabNet, whose curves are flat, then fall
 TOLD_NAME = {"alone": 0.0, "learner": 0.5, "others": 0.25}  # how often, while networks learn
-BETA = (0.94, 0.972)  # the share that each end of an interval shall hold: monotone beginnings, others
+# The share that each end of an interval shall hold: monotone beginnings, others. An ensemble says less than a member.
+BETA, BETA_OF = (0.94, 0.972), {"network": (0.958, 0.985), "linear": (0.93, 0.965), "nothing": (0.94, 0.985)}
 OUTPUT = Path(_curves.__file__).with_name("_curves.npz")
 
 
@@ -326,7 +327,7 @@ def mix(network: str) -> np.ndarray:
     """For each group the weight of a network's own ensemble, and that of POW3: curves of networks are few."""
     groups = np.arange(2 * len(FAMILIES) + 1)
     networks = groups % (len(FAMILIES) + 1) == 0
-    own = np.where((network != "others") | networks, 1.0, 0.5)
+    own = np.where((network != "others") | networks, 1.0, np.where(groups == len(FAMILIES), 0.25, 0.5))
     pull = {"alone": 0.1, "learner": 0.3, "others": 0.0}[network] * (networks | (network == "alone"))
     return np.stack([own, pull], 1).astype(np.float32)
 
@@ -335,6 +336,12 @@ def mix(network: str) -> np.ndarray:
 def alone(network: str, without: frozenset[int]) -> dict[str, np.ndarray]:
     """One network, for what it says of data sets that it has not seen."""
     return ensemble(network, without, 1) | {f"{network}.mix": mix(network)}
+
+
+def beta(group: int, network: str) -> tuple[float, float]:
+    """Of a group of learners; where other curves are known, those of networks need no more than the rest."""
+    word = [*FAMILIES, "nothing"][group % (len(FAMILIES) + 1)]
+    return BETA if word == "network" and (network == "others" or group > 0) else BETA_OF.get(word, BETA)
 
 
 def calibration(network: str, outer: int | None) -> dict[str, np.ndarray]:
@@ -363,7 +370,7 @@ def calibration(network: str, outer: int | None) -> dict[str, np.ndarray]:
     for group in np.unique(score[:, 3]).astype(int):
         for rising in (0, 1):
             held = score[(score[:, 3] == group) & (score[:, 4] == rising), :2]
-            groups[group, rising] = np.quantile(held, BETA[rising], axis=0)
+            groups[group, rising] = np.quantile(held, beta(group, network)[rising], axis=0)
     return {f"{network}.knots": knots.astype(np.float32), f"{network}.groups": groups}
 
 
