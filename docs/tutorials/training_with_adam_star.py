@@ -26,8 +26,9 @@ among, across = ew.ntk(net, x[:300]), ew.ntk(net, x[300:500], x[:300])
 # %% [markdown]
 # ## How fast?
 #
-# `stable_rates` knows the largest rates that are safe for an infinitely wide network, from the kernel alone. Below that of
-# gradient descent the loss falls; below that of ADAM\* the first step does not overshoot. Both are for all rows at once.
+# `stable_rates` knows the largest rates that are safe for an infinitely wide network, from the kernel alone. Below that
+# of gradient descent the loss falls; below that of ADAM\* the first step does not overshoot. Both are for all rows at
+# once.
 
 # %%
 rates = rates.stable_rates(among, y=np.eye(10)[y[:300]], loss=tr.SoftmaxCrossEntropy())

@@ -96,10 +96,10 @@ def _tried(problem: Any, trial: str | None, width: int, steps: int, momentum: fl
     x, y = problem.x[:_TRIED_ROWS], problem.y[:_TRIED_ROWS]  # they are in random order
     law, net = "standard" if trial == "adam" else "ntk", with_outputs(problem.net, y.shape[1])
     params = net.init(jax.random.key(seed), x.shape[1:], width=width, parametrization=law)
-    found = recommended_rate(net, params, x, y, optimizers[trial], steps=steps, seed=seed)
+    recommended = recommended_rate(net, params, x, y, optimizers[trial], steps=steps, seed=seed)
     names = ("rate", "warmup", "loss", "spike", "trains_to", "fails_from", "diverges", "steps", "cost")
     about = {"optimizer": trial, "width": width, "parametrization": law, "n": len(x)}
-    return about | {name: getattr(found, name) for name in names}
+    return about | {name: getattr(recommended, name) for name in names}
 
 
 def _print(known: dict[str, Any], momentum: float) -> None:

@@ -57,7 +57,7 @@ class RecommendedRate:
         return math.sqrt(self.trains_to * self.fails_from)
 
     def schedule(self, step: Any) -> Any:
-        """The rate of a step, from 0: grows over the warm-up, then stays. For `optax.adam(found.schedule)`."""
+        """The rate of a step, from 0: grows over the warm-up, then stays. For `optax.adam(best.schedule)`."""
         return self.rate * jnp.minimum((step + 1) / max(self.warmup, 1), 1.0)
 
 
@@ -107,8 +107,8 @@ def recommended_rate(
     >>> x = np.random.default_rng(0).normal(size=(40, 3))
     >>> net = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(1))
     >>> params = net.init(jax.random.key(0), (3,), width=32)
-    >>> found = rates.recommended_rate(net, params, x, x[:, 0], optax.sgd, steps=40)
-    >>> found.rate < found.diverges, found.loss < 0.1
+    >>> best = rates.recommended_rate(net, params, x, x[:, 0], optax.sgd, steps=40)
+    >>> best.rate < best.diverges, best.loss < 0.1
     (True, True)
     """
     length = whole(steps, "steps", _LEAST)
