@@ -68,7 +68,7 @@ def test_explain_passes_its_options_on(run):
         ("nowhere.py:net", "8,8,3", "there is no file 'nowhere.py'"),
         ("model.py", "8,8,3", "such as model.py:net"),
         ("model.py:", "8,8,3", "such as model.py:net"),
-        ("model.py:nett", "8,8,3", "does not define 'nett'. Networks in it: deep, illegal, net, small, tanh."),
+        ("model.py:nett", "8,8,3", "does not define 'nett'. Networks in it: deep, illegal, net, readout, small, tanh."),
         ("model.py:build", "8,8,3", "'build' in model.py is a function, not a network"),
         ("model.py:ew", "8,8,3", "'ew' in model.py is a module, not a network"),
         ("model.py:net", "8,eight,3", "'8,eight,3' is not a shape"),

@@ -265,7 +265,7 @@ def compare_forecasts(
     >>> import everwide as ew, everwide.forecasting as fc, numpy as np
     >>> x = np.random.default_rng(0).normal(size=(200, 3))
     >>> nets = {"flat": ew.Dense(1), "deep": ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))}
-    >>> [one.name for one in fc.compare_forecasts(nets, x, np.abs(x[:, 0]), n=[400])]
+    >>> [one.name for one in fc.compare_forecasts(nets, x, np.abs(x[:, 0]), n=[200])]
     ['deep', 'flat']
     """
     if not isinstance(kernels, Mapping) or not kernels:
