@@ -31,6 +31,7 @@ def plenty():
 
 
 @pytest.mark.parametrize("room", [30_000, 150_000])
+@pytest.mark.slow
 def test_a_small_budget_gives_the_same_kernel_in_small_blocks(room, plenty, monkeypatch):
     chosen = []
     remember = lambda *args: chosen.append(fit(*args)) or chosen[-1]

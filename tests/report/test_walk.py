@@ -31,6 +31,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_a_report_runs_through_few_files(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(90, 3))

@@ -286,6 +286,7 @@ def test_branches_whose_squared_factors_add_up_to_1_keep_variances_and_distances
         ew.Serial(ew.Erf(), ew.layers.RmsNorm(), ew.Dense()),
     ],
 )
+@pytest.mark.slow
 def test_under_normalization_biases_make_the_slope_of_the_correlation_map_1(block):
     net = ew.Serial(ew.Dense(), ew.Repeat(block, 30))
     apart = {name: 1 - propagate(n, correlation=1 - 1e-5).correlation for name, n in (("", net), ("*", net.critical()))}

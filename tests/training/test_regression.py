@@ -212,6 +212,7 @@ def test_primal_is_dual(width):
     assert dual.unlearnable == pytest.approx(primal.unlearnable, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_finite_networks_are_off_by_one_over_their_width():
     """Two steps on one row with rate `a`: `-a^2 Var(g^2) / width`, of ReLU features `E[g^4] - E[g^2]^2 = 5/4`."""
     relu = lambda key, width: np.maximum(np.asarray(jax.random.normal(key, (1, width))), 0)
