@@ -18,7 +18,7 @@ PYTEST = EVERWIDE_SEED=$(SEED) OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest 
 QUICKLY = JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="$$XLA_FLAGS --xla_cpu_use_fusion_emitters=false"
 define SUITE
 	JAX_ENABLE_X64=0 $(QUICKLY) $(call PYTEST,$(1),-m "not slow and not wide and not as_users")
-	JAX_ENABLE_X64=0 $(call PYTEST,$(1),-m "not slow and not wide and as_users")
+	JAX_ENABLE_X64=0 $(call PYTEST,$(1),-m "not slow and not wide and as_users" $(if $(ARGS),,tests))
 	JAX_ENABLE_X64=1 $(QUICKLY) $(call PYTEST,$(1),-m "not slow and not once and not as_users" $(if $(ARGS),,tests))
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef

@@ -9,7 +9,7 @@ import pytest
 import everwide as ew
 from everwide.testing._draws import SAMPLED
 
-pytestmark = pytest.mark.as_users
+pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 STORED = json.loads((Path(__file__).parent / "golden" / "simulated.json").read_text())
 NETWORKS = {

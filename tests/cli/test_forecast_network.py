@@ -30,6 +30,7 @@ def test_numbers_are_those_of_python_and_all_layers_are_trained(run, numbers, tm
     assert found["n_needed"]["0.5"] == curve.samples_needed(0.1 / problem.unit**2)
 
 
+@pytest.mark.slow
 def test_a_forecast_of_networks_is_printed(run, tmp_path, x):
     np.savez(tmp_path / "classes.npz", X=x, y=np.where(x[:, 0] > 0, "up", "down"))
     result = run("forecast", "classes.npz", "--net", "model.py:small", "--n", "200", "--of", "network", "--width", "8")

@@ -8,7 +8,7 @@ import everwide as ew
 from everwide._kernels import Tower, _infinite
 from everwide.activations import Erf, Relu
 
-pytestmark = pytest.mark.as_users
+pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 X = np.random.default_rng(0).normal(size=(7, 4))
 RELU = Tower(ew.Dense(w_std=1.4, b_std=0.3), Relu(), 2)

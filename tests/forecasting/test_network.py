@@ -60,6 +60,7 @@ def test_classes_have_an_accuracy_and_a_share_that_is_wrong(classes):
         classes.samples_needed(1.5)
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_networks_that_were_trained(numbers):
     """The mean of the pilot says less, and all rows but a fold are learned better than a sixteenth of them."""
     errors = numbers.curve.errors.mean(0)
