@@ -18,7 +18,8 @@ from ._pilot import Measured
 _FLOORS = np.array([0.0, 0.01, 0.02, 0.04, 0.08, 0.15, 0.25, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.995])
 _STARTS = np.array([0.0, 0.03, 0.1, 0.2, 0.4, 0.8, 1.6])  # times the rows of the pilot
 _EXPONENTS = np.geomspace(0.05, 5.0, 80)  # flatter curves have a floor
-_NO_NOISE = 0.6  # how probable that is before anything is measured; else all orders of magnitude are alike
+_NO_NOISE = 0.1  # how probable that is before anything is measured; else all shares of it are alike
+_TRUST = 0.5  # how much an eigenvector counts: targets are only nearly independent along them
 _USUAL_EXPONENT, _SPREAD_OF_EXPONENTS = 0.4, 0.8  # median, and standard deviation of the logarithm
 _EARLY = 20.0  # how improbable it is that a curve starts late
 _MISFIT = 0.01  # relative: real curves are not exactly of this family
@@ -96,7 +97,7 @@ def _log_noise(measured: Measured) -> Float[np.ndarray, " floors"]:
     There the targets are independent and centred, of a variance that is the noise and a power of the eigenvalue. What
     is learned of noise comes on top of it in an error: the factor is that of Simon et al. (2021), and stays.
     """
-    steps = np.diff(np.log(_FLOORS[1:]), prepend=np.log(_FLOORS[1] / 2))
+    steps = np.diff(_FLOORS)
     prior = np.log(np.append(_NO_NOISE, (1 - _NO_NOISE) * steps / steps.sum()))
     inverse = 1 / (np.maximum(measured.eigenvalues, 0.0) + measured.ridge)
     overfitted = measured.rows * np.sum(inverse**2) / np.sum(inverse) ** 2
@@ -108,14 +109,16 @@ def _log_noise(measured: Measured) -> Float[np.ndarray, " floors"]:
         learned = _AMOUNTS[:, None] * (values / np.median(values)) ** smoothness
         variances = _FLOORS[:, None, None] + learned + 1e-12
         told.append(-np.sum(np.log(variances) + powers / variances, axis=-1) / 2)
-    return prior + logsumexp(np.concatenate(told, axis=1), axis=1)
+    return prior + _TRUST * logsumexp(np.concatenate(told, axis=1), axis=1)
 
 
 _DRAWS = 4000
-_STRETCH, _SKEW, _FREEDOM = 1.1, 0.2, 4.5  # of the level: Student's law, further up than down
+_STRETCH, _SKEW, _FREEDOM = 1.3, 0.2, 4.5  # of the level: Student's law, further up than down
 _LEVERAGE, _USUAL_LEVERAGE = 0.35, 10.0  # what far rows add to its standard deviation, for each e-fold beyond the usual
 _USUAL_POWER, _SPREAD_OF_POWERS = 1.35, 0.35  # of the law that leads from errors to wrong classes
 _NOISE_OF_WRONG = 0.1  # of the logarithm of a measured share of wrong classes
+_TOGETHER = 0.5  # how far shares of wrong classes go along where the level of the error is another than measured
+_LUCK_OF_CHANCE = 2.0  # standard errors by which the share without learning may be above that of the pilot
 
 Draws = Float[np.ndarray, " draws"]
 
@@ -124,7 +127,7 @@ Draws = Float[np.ndarray, " draws"]
 class Beliefs:
     """Draws: the index of a shape, and the error and the wrong classes with all rows of the pilot.
 
-    `power`: wrong classes are this power of the error. `chance`: the share that is wrong without learning.
+    `power`: wrong classes are this power of the error. `chance`: the largest share that is wrong without learning.
     """
 
     shapes: Shapes
@@ -160,16 +163,18 @@ def beliefs_of(measured: Measured, seed: int) -> Beliefs:
     power, spread = _power_of_wrong(measured)
     shape = rng.choice(len(shapes.weights), size=_DRAWS, p=shapes.weights)
     far = _LEVERAGE * max(np.log(measured.leverage / _USUAL_LEVERAGE), 0.0)
-    luck = _students(np.log(counts @ measured.row_errors), rng)
+    luck = _students(np.log(counts @ measured.row_errors), rng) * np.hypot(_STRETCH * shapes.uncertainty, far)
+    power = np.maximum(power + spread * rng.normal(size=_DRAWS), 0.1)
+    error_of_chance = (measured.chance * (1 - measured.chance) / rows) ** 0.5
     return Beliefs(
         shapes=shapes,
         shape=shape,
-        log_level=shapes.log_levels[shape] + luck * np.hypot(_STRETCH * shapes.uncertainty, far),
-        log_wrong=np.log(wrong),
-        power=np.maximum(power + spread * rng.normal(size=_DRAWS), 0.1),
+        log_level=shapes.log_levels[shape] + luck,
+        log_wrong=np.log(wrong) + _TOGETHER * power * luck,
+        power=power,
         smallest=float(measured.sizes[0]),
         log_variance=float(np.log(measured.variance)),
-        chance=measured.chance,
+        chance=measured.chance + _LUCK_OF_CHANCE * error_of_chance,
         left_out=left_out,
     )
 
