@@ -136,7 +136,7 @@ def test_accuracy_has_the_spread_of_few_wrong_rows():
     found = pilot(labels, [400])
     wrong = found.measured.row_wrong.mean()
     expected = 2 * 1.645 * np.sqrt(wrong * (1 - wrong) / 400)
-    assert 0.9 < (found.accuracy_high[0] - found.accuracy_low[0]) / expected < 1.8  # another pilot is another network too
+    assert 0.9 < (found.accuracy_high[0] - found.accuracy_low[0]) / expected < 1.8  # another pilot differs too
     assert 0.5 - 0.01 < pilot(labels, [1]).accuracy[0] < 0.62
 
 
