@@ -57,6 +57,7 @@ _ROOMS = (
     "linearization",
     "optim",
     "report",
+    "selection",
     "signal",
     "spectral",
     "tables",

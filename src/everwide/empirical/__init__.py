@@ -12,3 +12,5 @@ from ._operators import ntk_operator as ntk_operator
 from ._refusals import BatchDependenceError as BatchDependenceError
 from ._sampled import Sampled as Sampled
 from ._sampled import sample_kernel as sample_kernel
+from ._sketch import evaluate as evaluate
+from ._sketch import tangent_features as tangent_features

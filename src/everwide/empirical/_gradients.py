@@ -31,11 +31,12 @@ class Projection(NamedTuple):
 
     def of(self, gradients: list[Array], key: Array) -> Array:
         """`(n, dim)`, from leaves `(n, ...)`. Only some rows of the random matrix exist at a time."""
-        parts = [self._leaf(g.reshape(len(g), -1), jr.fold_in(key, i)) for i, g in enumerate(gradients)]
+        parts = [self.leaf(g.reshape(len(g), -1), jr.fold_in(key, i)) for i, g in enumerate(gradients)]
         dtype = jnp.result_type(*{p.dtype for p in parts})
         return functools.reduce(jnp.add, [p.astype(dtype) for p in parts]) / math.sqrt(self.dim)
 
-    def _leaf(self, g: Float[Array, "n size"], key: Array) -> Array:
+    def leaf(self, g: Float[Array, "n size"], key: Array) -> Array:
+        """Of one leaf, before the root is divided by."""
         size = g.shape[1]
         rows = min(size, max(1, BLOCK // self.dim))
         blocks = math.ceil(size / rows)

@@ -109,7 +109,7 @@ def empirical_ntk_blocks(
 
     """
     batches, model, which = as_batches(x1, x2), as_model(f, params), as_outputs(outputs)
-    dtype = _dtype(model)
+    dtype = dtype_of(model)
 
     def run(tangents: AbstractTangents) -> dict[str, np.ndarray]:
         groups = tuple((name, name if group is None else group(name)) for name in tangents.names)
@@ -178,7 +178,7 @@ def tangents_of(model: Model | TorchModel, x: Any) -> AbstractTangents:
     return JaxTangents(leaves, _plans.get(key, planned))
 
 
-def _dtype(model: Model | TorchModel) -> np.dtype:
+def dtype_of(model: Model | TorchModel) -> np.dtype:
     """Of the parameters."""
     if isinstance(model, TorchModel):
         trained = [p for p in model.module.parameters() if p.requires_grad]

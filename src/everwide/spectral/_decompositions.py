@@ -333,6 +333,15 @@ class Factor(eqx.Module):
         return scipy.linalg if isinstance(self.lower, np.ndarray) else jax.scipy.linalg
 
     @staticmethod
+    def solve_blocks(
+        blocks: Float[np.ndarray, "many k k"], b: Float[np.ndarray, "many *m k w"]
+    ) -> Float[np.ndarray, "many *m k w"]:
+        """`A_i^-1 b_i` of many small positive definite matrices; those that are singular get the least jitter."""
+        size = np.maximum(np.trace(blocks, axis1=1, axis2=2), np.finfo(np.float64).tiny)[:, None, None]
+        safe = blocks + _EPS * size * np.eye(blocks.shape[-1])
+        return np.linalg.solve(safe.reshape(len(safe), *(1,) * (b.ndim - 3), *safe.shape[1:]), b)
+
+    @staticmethod
     def pivots(matrix: Float[np.ndarray, "n n"], noise: float) -> tuple[np.ndarray, int]:
         """Rows in the order of a pivoted Cholesky factorization, and how many of them add more than `noise`."""
         _, order, rank, _ = _pstrf(matrix, tol=noise, lower=1)

@@ -4,14 +4,17 @@ With the kernel `L` between all rows, a set `S` has the probability `det(L_S) / 
 eigenvectors (Hough et al. 2006; Kulesza and Taskar 2012, algorithms 1 and 8).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._checks import InputError, positive
+from .._checks import InputError, at_least_zero, positive
 from .._engine import checked_kernel
-from ._decompositions import Spectrum
+from ._decompositions import Factor, Spectrum
+
+_BLOCK = 64  # columns that are computed at a time
 
 
 def leverage_scores(kernel: Any, ridge: float = 1.0) -> Float[np.ndarray, " n"]:
@@ -101,6 +104,50 @@ def determinantal_map(kernel: Any, size: int) -> Int[np.ndarray, " size"]:
         left[row] = -np.inf
         rows.append(row)
     return np.array(rows)
+
+
+def partial_cholesky(
+    columns: Callable[[Int[np.ndarray, " b"]], Any], diagonal: Any, size: int, *, seed: int = 0
+) -> Float[np.ndarray, "n rank"]:
+    """Features `F` with `F F^T` nearly the kernel, from few of its columns: a randomly pivoted Cholesky factorization.
+
+    Rows are drawn with probabilities in proportion to what is left of the diagonal, some at a time, so that a kernel
+    between a million rows is never formed. With as many columns as rows it is exact.
+
+    Args:
+        columns: a function of rows `(b,)` that gives their columns of the kernel, `(n, b)`.
+        diagonal: of the kernel, `(n,)`.
+        size: columns that are computed at the most.
+        seed: of the draw.
+
+    Returns:
+        `(n, rank)`, with a rank of at most `size`.
+
+    >>> import everwide.spectral as sp, numpy as np
+    >>> kernel = np.array([[2.0, 1.0, 2.0], [1.0, 1.0, 1.0], [2.0, 1.0, 2.0]])
+    >>> f = sp.partial_cholesky(lambda rows: kernel[:, rows], np.diagonal(kernel), 3)
+    >>> np.allclose(f @ f.T, kernel), f.shape[1]
+    (True, 2)
+
+    Chen, Epperly, Tropp and Webber, "Randomly pivoted Cholesky" (2022).
+
+    """
+    left = at_least_zero(diagonal, "diagonal").copy()
+    n, rng = len(left), np.random.default_rng(seed)
+    size, noise = min(size, n), n * float(np.finfo(np.float64).eps) * float(left.max(initial=0.0))
+    features, rank = np.zeros((n, size)), 0
+    while rank < size and (open_rows := np.flatnonzero(left > noise)).size:
+        block = min(_BLOCK, size - rank, len(open_rows))
+        rows = rng.choice(open_rows, block, replace=False, p=left[open_rows] / left[open_rows].sum())
+        rest = np.asarray(columns(rows), np.float64) - features[:, :rank] @ features[rows, :rank].T
+        order, good = Factor.pivots((rest[rows] + rest[rows].T) / 2, noise)
+        kept = order[: max(good, 1)]
+        factor = Factor.with_jitter(rest[rows[kept]][:, kept].copy(), float(left.max()))
+        features[:, rank : rank + len(kept)] = np.asarray(factor.whiten(rest[:, kept].T)).T
+        left = np.maximum(left - np.sum(features[:, rank : rank + len(kept)] ** 2, axis=1), 0.0)
+        left[rows] = 0.0
+        rank += len(kept)
+    return features[:, :rank]
 
 
 def _checked_size(size: Any, most: int) -> int:

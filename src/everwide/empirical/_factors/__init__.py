@@ -13,6 +13,7 @@ from ._forms import Recipe as Recipe
 from ._forms import as_outputs as as_outputs
 from ._forms import decide as decide
 from ._forms import inside as inside
+from ._forms import multiplied_out as multiplied_out
 from ._forms import own_tile as own_tile
 from ._forms import ready as ready
 from ._forms import strips as strips
