@@ -43,12 +43,12 @@ class TorchTangents(AbstractTangents):
     names: tuple[str, ...] = eqx.field(static=True)
     floats: tuple[int, int] = eqx.field(static=True)  # of one example: whatever `k` is, and for each cotangent
 
-    def factors(self, x: Any, cotangents: Float[Array, "k outputs"]) -> tuple[Part, ...]:
-        """The Jacobians of `cotangents @ module(x)`, one part for each parameter."""
+    def factors(self, x: Any, cotangents: Float[Array, "k *n outputs"]) -> tuple[Part, ...]:
+        """The Jacobians of `cotangents @ module(x)`, a part for each parameter; `(k, n, outputs)`: of each example."""
         shared: dict[tuple[int, ...], Array] = {}
         with _differentiable():
-            xs = as_tensors(self.module, x)
-            leaves = self.leaves(xs, _weights(self.module, cotangents)[:, None].expand(-1, _count(xs), -1))
+            xs, cot = as_tensors(self.module, x), _weights(self.module, cotangents)
+            leaves = self.leaves(xs, cot if cot.ndim == 3 else cot[:, None].expand(-1, _count(xs), -1))
             changed = [n for n, form in zip(self.names, self.forms, strict=True) if leaves[n].form != form]
             if changed:
                 raise PlanError(
