@@ -9,10 +9,11 @@ import pytest
 
 import everwide as ew
 from everwide_lab._claims import Verdict
+from everwide_lab._sample import Sample
 from everwide_lab.catapult._claims import Onset, Swept, claims_of, gain
 from everwide_lab.catapult._recursion import limit, recursion
 from everwide_lab.catapult._run import Catapult, reproduce
-from everwide_lab.catapult._sweep import SHOWN, Data, End, Kind, Runs, digits, sweep
+from everwide_lab.catapult._sweep import SHOWN, End, Kind, Runs, digits, sweep
 
 pytestmark = pytest.mark.once
 
@@ -56,7 +57,7 @@ def test_what_overflows_ends():
 def test_networks_follow_the_model():
     """One row, one hidden layer, no activation: peaks, steps and curvatures are those of two numbers."""
     x, y = np.ones((1, 3)), np.asarray([0.5])
-    runs = sweep(LINEAR, Data(x, y, x, y, x, y), 64, (0.5, 3.0, 6.0), 2, 25)
+    runs = sweep(LINEAR, Sample(x, y, x, y, x, y), 64, (0.5, 3.0, 6.0), 2, 25)
     assert runs.ends()[:, 0].tolist() == [End.LEARNED] * 2
     assert runs.ends()[:, 2].tolist() == [End.DIVERGED] * 2
     for seed in range(2):

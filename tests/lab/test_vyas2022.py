@@ -9,11 +9,12 @@ import pytest
 
 import everwide as ew
 from everwide_lab._claims import Verdict
+from everwide_lab._sample import split
 from everwide_lab.vyas2022 import Vyas2022, _run, reproduce
 from everwide_lab.vyas2022._claims import Measured, claims_of
 from everwide_lab.vyas2022._learners import Learner, _finite, _limit, regressed
 from everwide_lab.vyas2022._network import network
-from everwide_lab.vyas2022._tasks import VALIDATION, single_neuron, split, staircase, tasks
+from everwide_lab.vyas2022._tasks import VALIDATION, single_neuron, staircase, tasks
 
 pytestmark = pytest.mark.once
 
@@ -86,9 +87,9 @@ def test_rows_are_not_shared_and_seeds_differ():
 def test_ridges_are_chosen_where_nothing_is_measured():
     rng = np.random.default_rng(0)
     x, weights = rng.normal(size=(20 + VALIDATION + 50, 3)), rng.normal(size=(3, 1))
-    sample = split(x, x @ weights, 20)
+    sample = split(x, x @ weights, 20, VALIDATION)
     assert regressed(x @ x[:20].T, sample, 20) < 1e-8  # a linear kernel, a linear target
-    noisy = split(x, x @ weights + 3 * rng.normal(size=(len(x), 1)), 20)
+    noisy = split(x, x @ weights + 3 * rng.normal(size=(len(x), 1)), 20, VALIDATION)
     least = np.linalg.lstsq(noisy.x, noisy.y, rcond=None)[0]
     plain = np.mean((noisy.x_test @ least - noisy.y_test) ** 2) / np.mean(noisy.y_test**2)
     assert regressed(x @ x[:20].T, noisy, 20) < plain
@@ -96,7 +97,7 @@ def test_ridges_are_chosen_where_nothing_is_measured():
 
 @pytest.mark.slow
 def test_kernels_of_networks_are_those_of_the_limit_in_the_mean():
-    sample, net = split(*staircase(np.random.default_rng(0), 8 + VALIDATION + 4), 8), network(1)
+    sample, net = split(*staircase(np.random.default_rng(0), 8 + VALIDATION + 4), 8, VALIDATION), network(1)
     drawn = [net.init(key, (20,), width=256, parametrization="standard") for key in jr.split(jr.key(0), 60)]
     mean = np.mean([_finite(sample, 8, params) for params in drawn], 0)
     np.testing.assert_allclose(mean, _limit(sample, 8, 256), rtol=0.2)

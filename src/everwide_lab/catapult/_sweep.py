@@ -16,6 +16,7 @@ from everwide import Dense, InputError, Relu, Serial, Tanh
 from everwide.empirical import ntk_block
 from everwide.layers import AbstractLayer
 
+from .._sample import Sample, split
 from .._training import Params, compiled
 
 ENOUGH = 0.01  # of the first loss: where training ends
@@ -49,19 +50,8 @@ class End(enum.StrEnum):
     DIVERGED = "diverged"
 
 
-class Data(NamedTuple):
-    """Rows of unit mean square, targets +1 and -1."""
-
-    x: Float[Array | np.ndarray, "n d"]
-    y: Float[Array | np.ndarray, " n"]
-    x_validation: Float[Array | np.ndarray, "m d"]
-    y_validation: Float[Array | np.ndarray, " m"]
-    x_test: Float[Array | np.ndarray, "m d"]
-    y_test: Float[Array | np.ndarray, " m"]
-
-
-def digits(n: int) -> Data:
-    """Is a digit of scikit-learn below five? Half of the rows that are left over choose, the other half measures."""
+def digits(n: int) -> Sample:
+    """Digits, as rows of unit mean square, below five (+1) or not (-1). Half of the rest chooses, half measures."""
     from sklearn.datasets import load_digits
 
     images, kinds = (np.asarray(part) for part in load_digits(return_X_y=True))
@@ -71,8 +61,7 @@ def digits(n: int) -> Data:
     x = images[order] - images[order[:n]].mean(0)
     x = x / np.sqrt(np.mean(x**2, 1, keepdims=True))
     y = np.where(kinds[order] < 5, 1.0, -1.0)
-    parts = np.split(np.arange(len(x)), [n, n + (len(x) - n) // 2])
-    return Data(*(values[part] for part in parts for values in (x, y)))
+    return split(x, y, n, (len(x) - n) // 2)
 
 
 class Runs(NamedTuple):
@@ -119,7 +108,7 @@ class Descent(eqx.Module):
     """Full-batch gradient descent on half the mean square."""
 
     net: AbstractLayer
-    data: Data
+    data: Sample
     steps: Array
     width: int = eqx.field(static=True)
 
@@ -175,10 +164,10 @@ def _swept(descent: Descent, keys: Array, multiples: Array) -> Any:
     return lax.map(lambda one: descent.run(*one), (keys, multiples))
 
 
-def sweep(kind: Kind, data: Data, width: int, multiples: Sequence[float], seeds: int, steps: int) -> Runs:
+def sweep(kind: Kind, data: Sample, width: int, multiples: Sequence[float], seeds: int, steps: int) -> Runs:
     """Every seed at every multiple; a seed draws the same network at every rate."""
     dtype = jax.dtypes.canonicalize_dtype(np.float64)
-    here = Data(*(jnp.asarray(part, dtype) for part in data))
+    here = Sample(*(jnp.asarray(part, dtype) for part in data))
     keys = jnp.repeat(jr.split(jr.key(width), seeds), len(multiples), axis=0)
     grid = jnp.tile(jnp.asarray(multiples, dtype), seeds)
     found = _swept(Descent(kind.net(), here, jnp.asarray(steps), width), keys, grid)

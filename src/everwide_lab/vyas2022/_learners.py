@@ -12,8 +12,8 @@ from everwide import empirical_ntk, gram
 from everwide.linearization import kernel_distance
 from everwide.spectral import solve
 
+from .._sample import Sample
 from ._network import LOOKS, Trained, network, train
-from ._tasks import Sample
 
 RIDGES = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # in units of the mean of a kernel's diagonal
 PRETRAINING = 256  # rows

@@ -15,8 +15,8 @@ from everwide import Dense, Relu, Serial
 from everwide.layers import AbstractLayer
 from everwide.optim import adam_star
 
+from .._sample import Sample
 from .._training import Params, State, begin, compiled, descend
-from ._tasks import Sample
 
 RATE, BATCH = 1e-3, 32
 LOOKS = 50  # at the validation rows

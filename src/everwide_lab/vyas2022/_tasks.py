@@ -5,26 +5,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from everwide import InputError
 from everwide.tables import Table, read_table
+
+from .._sample import Sample, split
 
 DIMENSION = 20  # of the inputs of functions
 VALIDATION = 256  # rows on which ridges are chosen and networks stopped
 
 Rows = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n k"]]
-
-
-class Sample(NamedTuple):
-    """Rows to learn from, in the order in which they are added; rows to choose on; rows to measure on."""
-
-    x: Float[Array | np.ndarray, "n d"]
-    y: Float[Array | np.ndarray, "n k"]
-    x_validation: Float[Array | np.ndarray, "v d"]
-    y_validation: Float[Array | np.ndarray, "v k"]
-    x_test: Float[Array | np.ndarray, "m d"]
-    y_test: Float[Array | np.ndarray, "m k"]
 
 
 class Task(NamedTuple):
@@ -57,7 +48,7 @@ def single_neuron(rng: np.random.Generator, n: int) -> Rows:
 
 def _function(name: str, draw: Callable[[np.random.Generator, int], Rows], most: int, tests: int) -> Task:
     def sample(seed: int) -> Sample:
-        return split(*draw(np.random.default_rng([seed, 1]), most + VALIDATION + tests), most)
+        return split(*draw(np.random.default_rng([seed, 1]), most + VALIDATION + tests), most, VALIDATION)
 
     return Task(name, most, sample)
 
@@ -76,12 +67,6 @@ def _table(name: str, table: Table, most: int, tests: int) -> Task:
 
     def sample(seed: int) -> Sample:
         order = np.random.default_rng([seed, 2]).permutation(table.n)[: learned + VALIDATION + tested]
-        return split(x[order], targets[order], learned)
+        return split(x[order], targets[order], learned, VALIDATION)
 
     return Task(name, learned, sample)
-
-
-def split(x: np.ndarray, y: np.ndarray, n: int) -> Sample:
-    """Rows to learn from come first, rows to measure on last."""
-    parts = np.split(np.arange(len(x)), [n, n + VALIDATION])
-    return Sample(*(values[part] for part in parts for values in (x, y)))
