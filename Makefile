@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots curves curves-prior attribution rates uci regression images clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution rates uci regression images clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -96,6 +96,9 @@ forecast: $(VENV)/.has-test  ## forecasts from 500 rows against measured errors;
 
 pilots: $(VENV)/.has-test  ## forecasts from small, noisy and strange pilots, beside the truth; ARGS= to benchmarks/pilots.py
 	$(BIN)/python benchmarks/pilots.py $(ARGS)
+
+features: $(VENV)/.has-test  ## features_matter on targets that need features, and on others; ARGS= to benchmarks/features.py
+	$(BIN)/python benchmarks/features.py $(ARGS)
 
 curves: $(VENV)/.has-test  ## learning curves continued, by a prior that has not seen them; ARGS= to benchmarks/curves.py
 	$(BIN)/python benchmarks/curves.py $(ARGS)

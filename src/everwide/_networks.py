@@ -202,7 +202,7 @@ def train_networks(
     if len(targets) != len(rows):
         raise InputError(f"y has {len(targets)} rows and x {len(rows)}: they must agree.")
     fitting, law_of = _fitting(net, rows, outputs, width), Parametrization(parametrization)
-    plan = Plan(fitting, law, _checked_optimizer(optimizer), width, law_of, whole(batch_size, "batch_size"))
+    plan = Plan(fitting, law, checked_optimizer(optimizer), width, law_of, whole(batch_size, "batch_size"))
     limits = np.asarray([whole(steps, "steps"), whole(patience, "patience")], np.int32)
     parts = [_part(places, len(targets), "train") for places in train]
     stops = [_part(places, len(targets), "held") for places in held]
@@ -235,16 +235,17 @@ def _ended(ends: list[tuple[Params, State, Array]], n: int) -> Trained:
 
 
 @functools.cache
-def adam(rate: float = _RATE) -> Any:
-    """Adam of optax: one object for a rate, so that programs are shared."""
+def adam(rate: float = _RATE, decay: float = 0.0) -> Any:
+    """Adam of optax, with weight decay if it is asked for: one object for a rate, so that programs are shared."""
     try:
         import optax
     except ImportError as fault:
         raise InputError("Networks are trained by optax, which is not there: pip install 'everwide[train]'.") from fault
-    return optax.adam(rate)
+    return optax.adamw(rate, weight_decay=decay) if decay else optax.adam(rate)
 
 
-def _checked_optimizer(optimizer: Any) -> Any:
+def checked_optimizer(optimizer: Any) -> Any:
+    """That of optax which was given, or Adam."""
     given = adam() if optimizer is None else optimizer
     if not callable(getattr(given, "init", None)) or not callable(getattr(given, "update", None)):
         raise InputError(f"optimizer={optimizer!r}: expected one of optax, such as optax.adam(1e-3).")
