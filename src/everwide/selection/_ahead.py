@@ -51,10 +51,11 @@ class Ahead(AbstractMethod):
     def add(self, pick: int) -> None:
         self.learner.learn(self.labelled + pick, self._label(pick))
 
-    def reason(self, pick: int) -> str:
+    def reason(self, pick: int, score: float) -> str:
         alone = self._ahead(np.array([pick]), self.reference) if self.classes is not None else None
         if alone is None or self.classes is None:
-            return f"its label would change predictions most: it is known to {number(self._uncertainty(pick))} only"
+            what = "make other predictions surer" if self.gain is Gain.EXPECTED_ERROR else "change other predictions"
+            return f"its label would {what}: it is predicted to within {number(self._uncertainty(pick))} only"
         likely = int(np.argmax(alone.probabilities()))
         if self.gain is Gain.EXPECTED_ERROR:
             now, then = alone.current_error, float(alone.expected_error()[0])
@@ -131,6 +132,5 @@ class Bald(AbstractMethod):
         now = self.learner.f[row]
         self.learner.learn(row, now if self.pool.classes is None else np.eye(len(now))[np.argmax(now)])
 
-    def reason(self, pick: int) -> str:
-        nats = number(self.scores(np.ones(0, bool))[pick])
-        return f"its label would say most about the model: {nats} nats"
+    def reason(self, pick: int, score: float) -> str:
+        return f"its label would tell {number(score)} nats about the model"

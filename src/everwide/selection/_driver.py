@@ -48,7 +48,7 @@ class Driver:
             if pick is None:
                 continue
             cost = f", at a cost of {number(self.costs[pick])}" if (self.costs != self.costs[0]).any() else ""
-            why.append(method.reason(pick) + cost)
+            why.append(method.reason(pick, float(values[pick])) + cost)
             scores.append(float(values[pick]))
             picks.append(pick)
             method.add(pick)

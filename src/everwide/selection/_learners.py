@@ -129,16 +129,14 @@ def learner_of(model: Any) -> AbstractLearner:
     return Network(as_model(f, params))
 
 
-def wide_learner(x: Any, targets: Targets) -> AbstractLearner | None:
-    """An infinitely wide network, if there is enough to learn from."""
-    rows = take(x, targets.labelled)
+def wide_learner(x: Any, targets: Targets, kernel: Any) -> AbstractLearner:
+    """An infinitely wide network, of the architecture that is given as a kernel, if there is one."""
+    rows, y = take(x, targets.labelled), targets.numbers
+    architecture = kernel if isinstance(kernel, AbstractLayer) else "auto"
     if targets.names is not None:
-        return Estimator(WideClassifier().fit(rows, targets.names)) if len(targets.classes) > 1 else None
-    numbers = targets.numbers
-    assert numbers is not None
-    if len(numbers) < 2:
-        return None
-    return Estimator(WideRegressor().fit(rows, numbers[:, 0] if numbers.shape[1] == 1 else numbers))
+        return Estimator(WideClassifier(architecture).fit(rows, targets.names))
+    assert y is not None
+    return Estimator(WideRegressor(architecture).fit(rows, y[:, 0] if y.shape[1] == 1 else y))
 
 
 def _refuse_unfitted(model: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from .._checks import Choice
-from .._words import number
+from .._words import number, several
 from ._posterior import Posterior, best_ridge
 
 _TILE = 1 << 25  # numbers that exist at a time
@@ -85,8 +85,8 @@ class AbstractMethod(abc.ABC):
         """Reckon with a candidate that was picked."""
 
     @abc.abstractmethod
-    def reason(self, pick: int) -> str:
-        """Why this candidate, before it is added."""
+    def reason(self, pick: int, score: float) -> str:
+        """Why this candidate, before it is added; with its score."""
 
 
 class AbstractFixed(AbstractMethod):
@@ -109,7 +109,7 @@ class Random(AbstractFixed):
     def __init__(self, pool: Pool):
         self.values = np.ones(pool.size)
 
-    def reason(self, pick: int) -> str:
+    def reason(self, pick: int, score: float) -> str:
         return "drawn at random"
 
 
@@ -122,7 +122,7 @@ class Margin(AbstractFixed):
         self.margin = best[:, 0] - best[:, 1]
         self.values, self.names = 1 - self.margin, pool.classes
 
-    def reason(self, pick: int) -> str:
+    def reason(self, pick: int, score: float) -> str:
         assert self.names is not None
         first, second = (self.names[place] for place in self.order[pick])
         return f"it may be {first} or {second}: their probabilities differ by {number(self.margin[pick])}"
@@ -134,8 +134,8 @@ class Entropy(AbstractFixed):
     def __init__(self, pool: Pool):
         self.values = entropy(pool.chances)
 
-    def reason(self, pick: int) -> str:
-        return f"its class is uncertain: the entropy of the probabilities is {number(self.values[pick])}"
+    def reason(self, pick: int, score: float) -> str:
+        return f"its class is uncertain: the entropy of the probabilities is {number(score)}"
 
 
 def entropy(chances: Float[np.ndarray, "*any k"]) -> Float[np.ndarray, "*any"]:
@@ -143,76 +143,97 @@ def entropy(chances: Float[np.ndarray, "*any k"]) -> Float[np.ndarray, "*any"]:
     return -np.sum(chances * np.log(np.maximum(chances, 1e-300)), axis=-1)
 
 
+class Clusters:
+    """Candidates, each with the nearest labelled or picked row, its centre; without any, the centre is 0."""
+
+    def __init__(self, features: Float[np.ndarray, "n p"], labelled: int):
+        """The first rows are labelled."""
+        self.candidates, centres = features[labelled:], features[:labelled]
+        self.squares, self.count = squares(self.candidates), max(labelled, 1)
+        self.distance: Scores = self.squares.copy()
+        self.cluster: Int[np.ndarray, " c"] = np.zeros(len(self.candidates), np.int64)
+        if labelled:
+            self.distance, self.cluster = nearest(self.candidates, centres)
+
+    def add(self, pick: int) -> None:
+        """One centre more; distances are squared."""
+        inner = np.asarray(self.candidates @ self.candidates[pick], np.float64)
+        new = np.maximum(self.squares + self.squares[pick] - 2 * inner, 0)
+        new[pick] = 0.0
+        nearer = new < self.distance
+        nearer[pick] = True
+        self.distance, self.cluster = np.where(nearer, new, self.distance), np.where(nearer, self.count, self.cluster)
+        self.count += 1
+
+    def away(self, pick: int) -> str:
+        """In words: features have a mean square of 1."""
+        return f"{number(np.sqrt(self.distance[pick]))} times the size of a typical row"
+
+
 class KCentre(AbstractMethod):
     """The candidate farthest from all labelled and picked rows: a core set."""
 
     def __init__(self, pool: Pool):
-        self.candidates = pool.features[pool.labelled :]
-        centres = pool.features[: pool.labelled]
-        self.distance = nearest(self.candidates, centres)[0] if len(centres) else squares(self.candidates)
+        self.clusters = Clusters(pool.features, pool.labelled)
 
     def scores(self, allowed: Mask) -> Scores:
-        return self.distance
+        return self.clusters.distance
 
     def add(self, pick: int) -> None:
-        self.distance = np.minimum(self.distance, squares(self.candidates - self.candidates[pick]))
+        self.clusters.add(pick)
 
-    def reason(self, pick: int) -> str:
-        away = number(np.sqrt(self.distance[pick]))
-        return f"it is the farthest from every labelled or picked row, {away} times the size of a typical row"
+    def reason(self, pick: int, score: float) -> str:
+        return f"the nearest labelled or picked row is far from it: {self.clusters.away(pick)}"
 
 
 class KMeans(AbstractMethod):
-    """Drawn in proportion to the squared distance from all picked rows, and from nothing: k-means++ (BADGE)."""
+    """Drawn in proportion to the squared distance from all picked rows, or from 0: k-means++, and BADGE.
+
+    Gradients of a loss are 0 where the model is certain: these are not compared with those of labelled rows.
+    """
 
     random = True
 
-    def __init__(self, pool: Pool, from_labelled: bool):
-        self.candidates = pool.features[pool.labelled :]
-        far = pool.labelled and from_labelled
-        self.distance = nearest(self.candidates, pool.features[: pool.labelled])[0] if far else squares(self.candidates)
-        self.total = float(self.distance.mean())
+    def __init__(self, pool: Pool, gradients: bool):
+        self.gradients, first = gradients, pool.labelled if gradients else 0
+        self.clusters = Clusters(pool.features[first:], pool.labelled - first)
+        self.typical = float(self.clusters.distance.mean())
 
     def scores(self, allowed: Mask) -> Scores:
-        return self.distance
+        return self.clusters.distance
 
     def add(self, pick: int) -> None:
-        self.distance = np.minimum(self.distance, squares(self.candidates - self.candidates[pick]))
+        self.clusters.add(pick)
 
-    def reason(self, pick: int) -> str:
-        more = number(self.distance[pick] / max(self.total, 1e-300))
-        return (
-            f"drawn with a chance {more} times that of a typical row, for its uncertainty and its distance from picks"
-        )
+    def reason(self, pick: int, score: float) -> str:
+        more = number(self.clusters.distance[pick] / max(self.typical, 1e-300))
+        what = "the gradient of its loss is large, and unlike those of picked rows"
+        what = what if self.gradients else "it is unlike labelled and picked rows"
+        return f"drawn with {more} times the chance of a typical row: {what}"
 
 
 class Lcmd(AbstractMethod):
     """From the largest cluster, the row farthest from its centre; labelled and picked rows are the centres."""
 
     def __init__(self, pool: Pool):
-        self.candidates = pool.features[pool.labelled :]
-        self.centres = pool.labelled or 1
-        if pool.labelled:
-            self.distance, self.cluster = nearest(self.candidates, pool.features[: pool.labelled])
-        else:
-            self.distance, self.cluster = squares(self.candidates), np.zeros(pool.size, np.int64)
+        self.clusters = Clusters(pool.features, pool.labelled)
 
     def scores(self, allowed: Mask) -> Scores:
-        sizes = np.bincount(self.cluster[allowed], self.distance[allowed], self.centres)
-        members = np.bincount(self.cluster[allowed], minlength=self.centres)
+        cluster, distance, count = self.clusters.cluster, self.clusters.distance, self.clusters.count
+        sizes = np.bincount(cluster[allowed], distance[allowed], count)
+        members = np.bincount(cluster[allowed], minlength=count)
         largest = np.argmax(np.where(members > 0, sizes, -1.0))
-        return np.where(self.cluster == largest, self.distance + 1e-300, 0.0)
+        return np.where(cluster == largest, distance + 1e-300, 0.0)
 
     def add(self, pick: int) -> None:
-        new = squares(self.candidates - self.candidates[pick])
-        nearer = new < self.distance
-        self.distance, self.cluster = np.where(nearer, new, self.distance), np.where(nearer, self.centres, self.cluster)
-        self.cluster[pick] = self.centres
-        self.centres += 1
+        self.clusters.add(pick)
 
-    def reason(self, pick: int) -> str:
-        around = int(np.sum(self.cluster == self.cluster[pick]))
-        return f"it is the farthest of {around} rows around one labelled or picked row, which together are farthest off"
+    def reason(self, pick: int, score: float) -> str:
+        around = int(np.sum(self.clusters.cluster == self.clusters.cluster[pick]))
+        return (
+            f"of all clusters around labelled or picked rows, its own is the largest ({several(around, 'candidate')}), "
+            f"and it is far from the centre: {self.clusters.away(pick)}"
+        )
 
 
 class Determinantal(AbstractMethod):
@@ -227,9 +248,9 @@ class Determinantal(AbstractMethod):
     def add(self, pick: int) -> None:
         self.posterior.learn(self.labelled + pick)
 
-    def reason(self, pick: int) -> str:
+    def reason(self, pick: int, score: float) -> str:
         left = self.posterior.variance()[self.labelled + pick]
-        return f"labelled and picked rows say least about it: {number(left)} of a typical row's variance is left"
+        return f"labelled and picked rows say little about it: {number(left)} of a typical row's variance is left"
 
 
 class Bait(AbstractMethod):
@@ -237,9 +258,11 @@ class Bait(AbstractMethod):
 
     def __init__(self, pool: Pool, ridge: float):
         self.posterior, self.labelled = Posterior(pool.features, pool.labelled, ridge), pool.labelled
-        inner = self.posterior.features.astype(np.float64)
-        self.gram = inner.T @ inner
-        self.told = np.einsum("np,pq,nq->n", inner, self.gram, inner, optimize=True)  # sums of squared covariances
+        inner = self.posterior.features
+        self.gram: Float[np.ndarray, "p p"] = np.asarray(inner.T @ inner, np.float64)
+        self.told: Float[np.ndarray, " n"] = np.concatenate(  # sums of squared covariances
+            [np.einsum("np,np->n", inner[cut] @ self.gram, inner[cut]) for cut in cuts(*inner.shape)]
+        )
 
     def scores(self, allowed: Mask) -> Scores:
         return np.maximum(self.told / (self.posterior.variance() + self.posterior.ridge), 0)[self.labelled :]
@@ -258,10 +281,10 @@ class Bait(AbstractMethod):
         self.gram = step @ self.gram @ step
         self.posterior.learn(self.labelled + pick)
 
-    def reason(self, pick: int) -> str:
+    def reason(self, pick: int, score: float) -> str:
         total = float(self.posterior.variance().sum())
-        share = self.scores(np.ones(0, bool))[pick] / max(total, 1e-300)
-        return f"its label would take {100 * share:.2g} % off the variance of all rows, the most of any"
+        share = score / max(total, 1e-300)
+        return f"its label would take {100 * share:.2g} % off the variance of the predictions of all rows"
 
 
 class TypiClust(AbstractMethod):
@@ -288,11 +311,11 @@ class TypiClust(AbstractMethod):
     def add(self, pick: int) -> None:
         self.covered[self.cluster[pick]] += 1
 
-    def reason(self, pick: int) -> str:
+    def reason(self, pick: int, score: float) -> str:
         place = self.cluster[pick]
         taken = self.covered[place]
-        have = "none of which is labelled or picked" if not taken else f"of which {taken} are labelled or picked"
-        return f"it is the most typical of {int(np.sum(self.cluster == place))} similar rows, {have}"
+        have = f"near {several(int(taken), 'labelled or picked row')}" if taken else "far from labelled and picked rows"
+        return f"it is typical of {several(int(np.sum(self.cluster == place)), 'similar candidate')}, {have}"
 
 
 def typicality(features: Float[np.ndarray, "n p"], rng: np.random.Generator) -> Float[np.ndarray, " n"]:

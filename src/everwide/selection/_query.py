@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._checks import Choice, InputError, share, whole
+from .._checks import InputError, share, whole
 from .._engine import as_rows
 from .._words import listed, several
 from ._ahead import Ahead, Bald, Gain
@@ -27,35 +27,14 @@ from ._methods import (
     Random,
     Transform,
     TypiClust,
+    squares,
 )
+from ._plan import Method, Plan, plan_of
 from ._posterior import Posterior
 from ._stop import Stop, stop_of
 from ._targets import Targets, targets_of
 
 _POSTERIOR_RIDGE = 1e-6
-
-
-class Method(Choice):
-    """How rows are chosen."""
-
-    RANDOM = "random"
-    MARGIN = "margin"
-    ENTROPY = "entropy"
-    BALD = "bald"
-    K_CENTRE = "k_centre"
-    BADGE = "badge"
-    BAIT = "bait"
-    LCMD = "lcmd"
-    DETERMINANTAL = "determinantal"
-    TYPICLUST = "typiclust"
-    MLMOC = "mlmoc"
-    EMOC = "emoc"
-    EXPECTED_ERROR = "expected_error"
-
-
-_OF_CLASSES = (Method.MARGIN, Method.ENTROPY, Method.MLMOC)
-_WITHOUT_FEATURES = (Method.RANDOM, Method.MARGIN, Method.ENTROPY)
-_NEEDS_A_MODEL = (*_OF_CLASSES, Method.BALD, Method.EMOC, Method.EXPECTED_ERROR)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,18 +131,19 @@ def query(
 
     """
     inputs, size = as_rows(x).x, whole(batch_size, "batch_size")
+    x = x if hasattr(x, "iloc") else inputs
     whole(seed, "seed", least=0)
     given = None if model is None else learner_of(model)
     targets = targets_of(y, len(inputs), task, None if given is None else given.classifies)
     some = _candidates(candidates, targets, len(inputs), size)
-    learner = given or wide_learner(x, targets)
-    chosen, note = _method(method, targets, learner, size)
+    plan = plan_of(method, transform, targets, given, size)
+    learner = given or (wide_learner(x, targets, kernel) if plan.needs_a_model(targets, kernel) else None)
     problem = _Problem(x, targets, learner, np.concatenate([targets.labelled, some]), seed, memory)
-    embedding, shape = embedding_of(kernel, learner, x, inputs, which), _transform(transform, chosen, targets)
-    pool = problem.pool(embedding, shape, uses_features=chosen not in _WITHOUT_FEATURES)
+    embedding = embedding_of(kernel, learner, x, inputs, which)
+    pool = problem.pool(embedding, plan)
     driver = Driver(standardized(inputs)[problem.order], pool, problem.order, Asked(costs, groups, len(inputs)))
-    picks, why, scores = driver.run(_started(chosen, pool, shape, size), size)
-    words = "none" if chosen in _WITHOUT_FEATURES else embedding.words
+    picks, why, scores = driver.run(_started(plan, pool, size), size)
+    words = embedding.words if plan.uses_features else "none"
     twins = {int(problem.order[row]): int(problem.order[twin]) for row, twin in driver.passed_over.items()}
 
     def stop(more: int, worth: float) -> Stop:
@@ -171,8 +151,8 @@ def query(
         return stop_of(x, targets, model, features, more, seed, worth)
 
     indices = problem.order[pool.labelled + picks]
-    note = " ".join([*note, *_notes(len(picks), size, twins)])
-    return Selection(indices, why, str(chosen), words, str(shape), scores, twins, note, stop)
+    note = " ".join([*plan.notes, *_notes(len(picks), size, twins)])
+    return Selection(indices, why, str(plan.method), words, str(plan.transform), scores, twins, note, stop)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +166,7 @@ class _Problem:
     seed: int
     memory: int | None
 
-    def pool(self, embedding: AbstractEmbedding, transform: Transform, uses_features: bool) -> Pool:
+    def pool(self, embedding: AbstractEmbedding, plan: Plan) -> Pool:
         """With the features that a transform asks for."""
         targets, learner = self.targets, self.learner
         classes, y = None, targets.numbers
@@ -194,11 +174,15 @@ class _Problem:
             classes = targets.classes if learner is None else learner.classes(targets, self.x)
             y = np.eye(max(len(classes), 1))[targets.codes(classes)]
         assert y is not None
-        outputs = None if learner is None else learner.outputs(take(self.x, self.order), classes)
+        outputs = None
+        if learner is not None and (classes is None or len(classes) > 1):
+            outputs = learner.outputs(take(self.x, self.order), classes)
         start = np.tile(y.mean(0) if len(y) else np.zeros(y.shape[1]), (len(self.order), 1))
         if learner is not None and outputs is not None and not learner.is_kernel_machine:
             start = outputs
-        features = self._features(embedding, transform, outputs) if uses_features else np.zeros((len(self.order), 1))
+        features = np.zeros((len(self.order), 1))
+        if plan.uses_features:
+            features = self._features(embedding, plan.transform, outputs)
         return Pool(features, y, outputs, start, classes, np.random.default_rng(self.seed))
 
     def _features(self, embedding: AbstractEmbedding, transform: Transform, outputs: Any) -> np.ndarray:
@@ -215,12 +199,13 @@ class _Problem:
         return features
 
 
-def _started(method: Method, pool: Pool, transform: Transform, batch: int) -> AbstractMethod:
+def _started(plan: Plan, pool: Pool, batch: int) -> AbstractMethod:
+    method = plan.method
     match method:
         case Method.MLMOC | Method.EMOC | Method.EXPECTED_ERROR:
             return Ahead(pool, Gain(str(method)))
         case Method.BADGE:
-            return KMeans(pool, from_labelled=transform is not Transform.UNCERTAIN)
+            return KMeans(pool, gradients=plan.transform is Transform.UNCERTAIN)
         case Method.BAIT:
             return Bait(pool, pool.ridge)
         case Method.TYPICLUST:
@@ -234,37 +219,6 @@ def _started(method: Method, pool: Pool, transform: Transform, batch: int) -> Ab
         Method.LCMD: Lcmd,
         Method.DETERMINANTAL: Determinantal,
     }[method](pool)
-
-
-def _method(
-    method: str | None, targets: Targets, learner: AbstractLearner | None, size: int
-) -> tuple[Method, list[str]]:
-    """What was asked for, or what suits; what needs a model has to wait until there are labels of two kinds."""
-    classes = targets.names is not None
-    blind = learner is None or (classes and len(targets.classes) < 2 and learner.is_kernel_machine)
-    if method is None:
-        by_default = (Method.MARGIN if size == 1 else Method.BADGE) if classes else Method.LCMD
-        return (Method.TYPICLUST if blind else by_default), []
-    chosen = Method(method)
-    if not classes and chosen in _OF_CLASSES:
-        raise InputError(
-            f"method={method!r} is for classes, and y holds numbers. Use 'lcmd', or task='classification'."
-        )
-    if blind and chosen in (*_NEEDS_A_MODEL, *((Method.BADGE,) if classes else ())):
-        seen = several(len(targets.classes), "class", "classes") if classes else several(len(targets.labelled), "label")
-        return Method.TYPICLUST, [f"y has {seen} so far, of which {method} can say nothing: typiclust chose instead."]
-    return chosen, []
-
-
-def _transform(transform: str | None, method: Method, targets: Targets) -> Transform:
-    if transform is None:
-        classes = targets.names is not None
-        made_for = {Method.BADGE: Transform.UNCERTAIN, Method.BAIT: Transform.FISHER} if classes else {}
-        return made_for.get(method, Transform.PLAIN)
-    chosen = Transform(transform)
-    if chosen in (Transform.UNCERTAIN, Transform.FISHER) and targets.names is None:
-        raise InputError(f"transform={transform!r} is for classes, and y holds numbers. Use 'plain' or 'posterior'.")
-    return chosen
 
 
 def _candidates(candidates: Any, targets: Targets, n: int, size: int) -> Int[np.ndarray, " c"]:
@@ -308,5 +262,5 @@ def _notes(picked: int, size: int, twins: dict[int, int]) -> list[str]:
 def _unit(features: np.ndarray) -> np.ndarray:
     if not np.isfinite(features).all():
         raise InputError("The kernel of some rows is not finite. Has the training of the model diverged?")
-    size = float(np.sqrt(np.mean(np.sum(features.astype(np.float64) ** 2, axis=1))))
+    size = float(np.sqrt(np.mean(squares(features))))
     return features / np.asarray(size, features.dtype) if size > 0 else features
