@@ -82,7 +82,7 @@ def influence(
     attributing model behavior at scale.
     """
     law, ridge, sketch = as_loss(loss), positive(relative_ridge, "relative_ridge"), _sketch(dim, key)
-    models, n = _checkpoints(f, params, checkpoints), count(x, "x")
+    models, n = _checkpoints(f, params, checkpoints), _count(x, x_test, "x_test")
     if sketch is None:
         way_out = "Pass dim=..., which keeps so many numbers of each row, and a key."
         require(16 * n**2, memory, f"The kernel of {n} rows, factorized in float64,", way_out)
@@ -126,6 +126,7 @@ def forgetting(
 
     """
     model, law = as_model(f, params), as_loss(loss)
+    _count(x, x_new, "x_new")
     old, new = _pulls(model, x, y, law, ("x", "y", "f")), _pulls(model, x_new, y_new, law, ("x_new", "y_new", "f"))
     return -weighted_ntk(model, None, *old[:2], *new[:2], memory=memory).astype(np.float64).mean(1)
 
@@ -170,6 +171,15 @@ def _ridge(squares: Float[np.ndarray, " n"], relative: float) -> float:
             "the model round, take an argmax or stop gradients? Or does it fit every row without any error?"
         )
     return relative * mean
+
+
+def _count(x: Any, others: Any, label: str) -> int:
+    """The number of rows of `x`; the others must be of the same kind."""
+    n, _ = count(x), count(others, label)
+    first, second = ([np.shape(leaf)[1:] for leaf in jax.tree.leaves(rows)] for rows in (x, others))
+    if first != second:
+        raise InputError(f"x holds rows of shape {first} and {label} of shape {second}: they must agree.")
+    return n
 
 
 def _pulls(model: Any, x: Any, y: Any, law: AbstractLoss, labels: tuple[str, str, str]) -> Pulls:
