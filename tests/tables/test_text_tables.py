@@ -188,13 +188,13 @@ def test_missing_infinite_and_mixed_values_get_the_median(table_of):
 def test_rows_without_a_target_are_dropped(table_of):
     table = table_of("x,y\n" + rows(lambda i: f"{i * i},{'' if i in (2, 5) else 'inf' if i == 7 else i / 3}"))
     np.testing.assert_array_equal(table.x[:, 0], [i * i for i in range(12) if i not in (2, 5, 7)])
-    assert "3 rows without a target were dropped." in table.notes
+    assert "3 rows have no target, and nothing is learned from them." in table.notes
 
 
 def test_texts_among_numeric_targets_are_dropped(table_of):
     table = table_of("x,y\n" + rows(lambda i: f"{i * i},{'oops' if i == 3 else i / 3}", 40))
     assert (table.task, table.n) == ("regression", 39)
-    assert "1 row without a target was dropped." in table.notes
+    assert "1 row has no target, and nothing is learned from it." in table.notes
 
 
 def test_dates_become_days_where_they_can_be_read_in_one_way_only(table_of):

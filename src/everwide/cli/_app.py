@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..tables import Table, read_table
-from . import _critical, _explain, _forecast, _gram, _rate
+from . import _critical, _explain, _forecast, _gram, _rate, _select
 from ._reproduce import reproduce
 from ._show import (
     AsJson,
@@ -122,4 +122,5 @@ app.command(short_help="Write the kernel matrix of a file of data.", epilog=_gra
 app.command(short_help="Initializations that keep signals alive.", epilog=_critical.EPILOG)(_critical.critical)
 app.command(short_help="Learning rates: edges, and a trial.", epilog=_rate.EPILOG)(_rate.rate)
 app.command(short_help="The error with more rows; the rows for a goal.", epilog=_forecast.EPILOG)(_forecast.forecast)
+app.command(short_help="Rows to label next, with a reason each.", epilog=_select.EPILOG)(_select.select)
 app.add_typer(reproduce, name="reproduce", short_help="Experiments of papers, run again.")

@@ -9,6 +9,7 @@ except ModuleNotFoundError as error:
     message = "everwide.tables reads files with pandas, which is not installed: pip install 'everwide[cli]'"
     raise ModuleNotFoundError(message, name=error.name) from error
 
+from ._pool import read_pool as read_pool
 from ._read import read_inputs as read_inputs
 from ._read import read_table as read_table
 from ._table import Table as Table

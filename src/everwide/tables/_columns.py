@@ -228,8 +228,11 @@ def chosen_name(names: Sequence[str], wanted: str | None, source: str) -> str:
     raise TableError(f"{source} has no column {printable(wanted)!r}. {hint}")
 
 
-def read_target(column: pd.Series, name: str, source: str, task: str | None = None) -> Target:
-    """As the task says; without one, text, truth values and whole numbers with few values are classes."""
+def read_target(column: pd.Series, name: str, source: str, task: str | None = None, *, enough: bool = True) -> Target:
+    """As the task says; without one, text, truth values and whole numbers with few values are classes.
+
+    `enough`: there must be targets to learn from; a pool that waits for labels may have one class, or none.
+    """
     if task not in (None, *TASKS):
         raise TableError(f"task={task!r}: expected {' or '.join(map(repr, TASKS))}, or None to tell from the values.")
     what = f"The target {printable(name)!r} of {source}"
@@ -241,46 +244,52 @@ def read_target(column: pd.Series, name: str, source: str, task: str | None = No
         raise TableError(f"{what} holds complex numbers: expected real numbers or classes.")
     if types.is_bool_dtype(column.dtype) and task == REGRESSION:
         column, numeric = column.astype(np.float64), True
-    target = _numbers(column, what, task) if numeric else _texts(column, what, task)
-    return target._replace(notes=(*_lost(target.kept), *target.notes))
+    target = (_numbers if numeric else _texts)(column, what, task, enough)
+    return target._replace(notes=(*_lost(target.kept), *target.notes)) if enough else target
 
 
 def _lost(kept: np.ndarray) -> tuple[str, ...]:
     lost = int(len(kept) - kept.sum())
-    return (f"{lost} row{'s' * (lost != 1)} without a target {'were' if lost != 1 else 'was'} dropped.",) * (lost > 0)
+    have = "rows have" if lost != 1 else "row has"
+    return (f"{lost} {have} no target, and nothing is learned from {'them' if lost != 1 else 'it'}.",) * (lost > 0)
 
 
-def _numbers(column: pd.Series, what: str, task: str | None) -> Target:
+def _numbers(column: pd.Series, what: str, task: str | None, enough: bool) -> Target:
     values = column.to_numpy(np.float64, na_value=np.nan)
     kept, far = np.abs(values) <= _LARGEST, int((np.abs(values) > _LARGEST).sum())
     values = values[kept]
-    _enough(values, what, f" {far} beyond {_LARGEST:g} cannot be used: rescale them." if far else "")
+    if enough:
+        _enough(values, what, f" {far} beyond {_LARGEST:g} cannot be used: rescale them." if far else "")
     levels, codes = np.unique(values, return_inverse=True)
     whole = bool(np.all(levels == np.floor(levels)))
     few = whole and len(levels) <= MOST_WHOLE_CLASSES and len(values) >= _ROWS_FOR_A_CLASS * len(levels)
     if task == CLASSIFICATION or (few and task is None):
-        target = _classes(codes, [f"{level:.0f}" if whole else f"{level:.17g}" for level in levels], kept, what)
+        names = [f"{level:.0f}" if whole else f"{level:.17g}" for level in levels]
+        target = _classes(codes, names, kept, what, enough)
         guessed = task is None and len(levels) > 2
         return target._replace(notes=(*target.notes, *(_GUESSED.format(len(levels)),) * guessed))
-    if len(levels) == 1:
+    if len(levels) == 1 and enough:
         raise TableError(f"{what} holds only {levels[0]:g}: there is nothing to learn. Choose another column.")
     return Target(values, kept, None, (f"Of these, {far} had numbers beyond {_LARGEST:g}.",) * (far > 0))
 
 
-def _texts(column: pd.Series, what: str, task: str | None) -> Target:
+def _texts(column: pd.Series, what: str, task: str | None, enough: bool) -> Target:
     texts = texts_of(column)
     kept = texts.codes >= 0
-    _enough(texts.codes[kept], what)
+    if enough:
+        _enough(texts.codes[kept], what)
     numbers = texts.numbers()
     known = ~np.isnan(numbers)
-    enough = texts.share(known) >= ENOUGH_NUMBERS
-    if task == REGRESSION and not enough:
+    numeric = kept.any() and texts.share(known) >= ENOUGH_NUMBERS
+    if task == REGRESSION and kept.any() and not numeric:
         raise TableError(f"{what} holds text, such as {printable(texts.levels[0])!r}: expected numbers for {task}.")
-    if enough and (task == REGRESSION or (task is None and len(texts.levels) > MOST_WHOLE_CLASSES)):
-        target = _numbers(pd.Series(texts.spread(numbers)[:, 0]), what, task)
+    if (numeric or not kept.any()) and (
+        task == REGRESSION or (task is None and len(texts.levels) > MOST_WHOLE_CLASSES)
+    ):
+        target = _numbers(pd.Series(texts.spread(numbers)[:, 0]), what, task, enough)
         lost = int((~known[texts.codes[kept]]).sum())
         return target._replace(notes=(*target.notes, *(f"Of these, {lost} had texts among numbers.",) * (lost > 0)))
-    return _classes(texts.codes[kept], texts.levels, kept, what)
+    return _classes(texts.codes[kept], texts.levels, kept, what, enough)
 
 
 def _enough(values: np.ndarray, what: str, why: str = "") -> None:
@@ -289,12 +298,12 @@ def _enough(values: np.ndarray, what: str, why: str = "") -> None:
         raise TableError(f"{what} has {count}: expected two rows or more.{why} Choose another column, or add rows.")
 
 
-def _classes(codes: np.ndarray, levels: list[str], kept: np.ndarray, what: str) -> Target:
-    if len(levels) == 1:
+def _classes(codes: np.ndarray, levels: list[str], kept: np.ndarray, what: str, enough: bool) -> Target:
+    if len(levels) == 1 and enough:
         raise TableError(
             f"{what} has one class only, {printable(levels[0])!r}: there is nothing to learn. Choose another column."
         )
-    if 2 * len(levels) > len(codes):
+    if 2 * len(levels) > len(codes) and enough:
         raise TableError(
             f"{what} holds {len(levels)} different texts or classes in {len(codes)} rows: they look like names of "
             "rows. Choose another column as target."

@@ -121,7 +121,7 @@ _KINDS = (".csv", ".tsv", ".parquet", ".npz", ".npy")
 _MEMORY_FOR_A_BYTE = 4  # of a file, while it is read
 
 
-class _Raw(NamedTuple):
+class Raw(NamedTuple):
     """Columns (`frame`), or arrays of an .npz file with more than two axes in some of them."""
 
     frame: pd.DataFrame | None
@@ -134,7 +134,7 @@ def read_table(path: str | Path, *, target: str | None = None, task: str | None 
     r"""Examples and targets from a .csv, .tsv, .parquet, .npz or .npy file, which is never executed.
 
     Categories become columns of zeros and ones, dates numbers of days, missing values medians; columns that look like
-    identifiers and rows without a target are dropped. `notes` of the table say so.
+    identifiers are dropped, and rows without a target set apart. `notes` of the table say so.
 
     Args:
         path: of the file. In .npz files examples are under X, data or images, targets under y, target or labels.
@@ -143,7 +143,8 @@ def read_table(path: str | Path, *, target: str | None = None, task: str | None 
             classes, everything else is numbers; counts need "regression".
 
     Returns:
-        A `Table`; its `rows` say which rows of the file were kept. What cannot be used raises `TableError`.
+        A `Table`; its `rows` say which rows of the file have a target, the others are in `unlabelled`. What cannot be
+        used raises `TableError`.
 
     >>> import pathlib, tempfile
     >>> from everwide.tables import read_table
@@ -155,7 +156,7 @@ def read_table(path: str | Path, *, target: str | None = None, task: str | None 
     (('weight', 'colour=red'), ('apple', 'cherry'))
 
     """
-    raw = _raw(path)
+    raw = raw_file(path)
     if raw.frame is None:
         return _of_arrays(raw, target, task)
     if raw.frame.shape[1] < 2:
@@ -163,9 +164,7 @@ def read_table(path: str | Path, *, target: str | None = None, task: str | None 
     frame = raw.frame.reset_index(drop=True)
     name = chosen_name(list(frame.columns), target, raw.source)
     learned = read_target(frame.pop(name), name, raw.source, task)
-    encoded = encode(frame.loc[learned.kept].reset_index(drop=True), raw.source)
-    inputs = _inputs(encoded.x, encoded.names, raw.source, *raw.notes, *learned.notes, *encoded.notes)
-    return _with_target(inputs, learned, name)
+    return _with_target(encoded_inputs(raw, frame, learned), learned, name)
 
 
 def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) -> tuple[Table, ...]:
@@ -188,7 +187,7 @@ def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) 
     ((3, 3), None)
 
     """
-    raws = [_raw(one) for one in (path, *more)]
+    raws = [raw_file(one) for one in (path, *more)]
     if any(raw.frame is None for raw in raws):
         return tuple(_inputs_alone(raw, target) for raw in raws)
     frames = [_without(raw, target) for raw in raws]
@@ -203,7 +202,8 @@ def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) 
     )
 
 
-def _raw(path: str | Path) -> _Raw:
+def raw_file(path: str | Path) -> Raw:
+    """What a file holds, before anything is made of it."""
     path = Path(path)
     kind, source = path.suffix.lower(), printable(path.name)
     if path.is_dir():
@@ -220,7 +220,7 @@ def _raw(path: str | Path) -> _Raw:
             frame, notes = _parquet(path)
         else:
             return _of_numpy(path, source)
-        return _Raw(frame, {}, source, notes)
+        return Raw(frame, {}, source, notes)
     except OSError as fault:
         raise TableError(f"{source} cannot be read: {fault.strerror or fault}.") from None
 
@@ -243,23 +243,30 @@ def _parquet(path: Path) -> Framed:
     return Framed(frame, ())
 
 
-def _of_numpy(path: Path, source: str) -> _Raw:
+def _of_numpy(path: Path, source: str) -> Raw:
     arrays = load(path)
     if not arrays:
         raise TableError(f"{source} holds no arrays: expected X and y (numpy.savez(file, X=..., y=...)).")
     alone = arrays.get("")
     if alone is None or alone.ndim > 2:
-        return _Raw(None, arrays, source, ())
+        return Raw(None, arrays, source, ())
     if alone.dtype.names:
         frame = pd.DataFrame.from_records(alone)
         frame.columns = list(unique_names(list(frame.columns)))
     else:
         x, _ = shaped(alone, "", source)
         frame = pd.DataFrame(x, columns=list(_names(x)))
-    return _Raw(frame, {}, source, ())
+    return Raw(frame, {}, source, ())
 
 
-def _of_arrays(raw: _Raw, target: str | None, task: str | None) -> Table:
+def _of_arrays(raw: Raw, target: str | None, task: str | None) -> Table:
+    key, x, name, y = named_arrays(raw, target)
+    learned = read_target(pd.Series(y), name, raw.source, task)
+    return _with_target(of_array(x, key, raw.source, *learned.notes), learned, name)
+
+
+def named_arrays(raw: Raw, target: str | None) -> tuple[str, np.ndarray, str, np.ndarray]:
+    """Examples and targets of a file of arrays, each after its name."""
     if "" in raw.arrays:
         raise TableError(f"{raw.source} holds images and no targets. Save both: numpy.savez(file, X=..., y=...).")
     name, y = target_of(raw.arrays, target, raw.source)
@@ -269,26 +276,34 @@ def _of_arrays(raw: _Raw, target: str | None, task: str | None) -> Table:
             f"{printable(key)} and {printable(name)} in {raw.source} have shapes {x.shape} and {y.shape}: expected one "
             "target for each row."
         )
-    learned = read_target(pd.Series(y), name, raw.source, task)
-    inputs = _of_array(x[learned.kept], key, raw.source, *learned.notes)
-    return _with_target(inputs, learned, name)
+    return key, x, name, y
+
+
+def encoded_inputs(raw: Raw, frame: pd.DataFrame, learned: Target) -> Table:
+    """All rows, alike; without those that hold nothing at all, as below the tables of some programs."""
+    used = learned.kept | frame.notna().any(axis=1).to_numpy()
+    encoded = encode(frame.loc[used].reset_index(drop=True), raw.source)
+    inputs = _inputs(encoded.x, encoded.names, raw.source, *raw.notes, *learned.notes, *encoded.notes)
+    return replace(inputs, rows=None if used.all() else np.flatnonzero(used))
 
 
 def _with_target(inputs: Table, learned: Target, name: str) -> Table:
-    """Rows keep the numbers that they have in the file, whatever was dropped before them."""
-    rows = None if learned.kept.all() else np.flatnonzero(learned.kept)
-    return replace(inputs, y=learned.y, target=name, classes=learned.classes, rows=rows)
+    """Rows keep the numbers that they have in the file, whatever was set apart before them."""
+    kept = learned.kept if inputs.rows is None else learned.kept[inputs.rows]
+    known = inputs if kept.all() else inputs.take(np.flatnonzero(kept))
+    others = None if kept.all() else inputs.take(np.flatnonzero(~kept))
+    return replace(known, y=learned.y, target=name, classes=learned.classes, unlabelled=others)
 
 
-def _inputs_alone(raw: _Raw, target: str | None) -> Table:
+def _inputs_alone(raw: Raw, target: str | None) -> Table:
     if raw.frame is not None:
         encoded = encode(_without(raw, target), raw.source)
         return _inputs(encoded.x, encoded.names, raw.source, *raw.notes, *encoded.notes)
     key, x = inputs_of(raw.arrays, raw.source)
-    return _of_array(x, key, raw.source)
+    return of_array(x, key, raw.source)
 
 
-def _of_array(x: np.ndarray, key: str, source: str, *learned: str) -> Table:
+def of_array(x: np.ndarray, key: str, source: str, *learned: str) -> Table:
     """Inputs of one array; the notes on the target stand between those on its shape and its values."""
     images, notes = shaped(x, key, source)
     values, filled = _filled(images, key, source)
@@ -302,7 +317,7 @@ def _inputs(x: np.ndarray, names: tuple[str, ...], source: str, *notes: str) -> 
     return Table(x, None, names, "", None, source, notes, (side, side, 1) if pixels else None)
 
 
-def _without(raw: _Raw, target: str | None) -> pd.DataFrame:
+def _without(raw: Raw, target: str | None) -> pd.DataFrame:
     assert raw.frame is not None
     if target is None or raw.frame.shape[1] < 2:
         return raw.frame

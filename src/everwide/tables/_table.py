@@ -34,6 +34,7 @@ class Table:
     - `source`: the name of the file. `notes`: sentences on what was dropped, filled and encoded.
     - `sites`: the shape of one example, if flat rows are images.
     - `rows`: which rows of the file these are, from 0; `None` where all of them are here, in their order.
+    - `unlabelled`: rows of the same file without a target, as a table without one; `None` where every row has one.
 
     >>> from everwide.tables import Table
     >>> table = Table.digits()
@@ -50,6 +51,7 @@ class Table:
     notes: tuple[str, ...] = ()
     sites: tuple[int, ...] | None = None
     rows: np.ndarray | None = None
+    unlabelled: "Table | None" = None
 
     @classmethod
     def digits(cls) -> "Table":
