@@ -121,6 +121,24 @@ def test_the_lazy_edge_is_no_limit_of_a_finite_network_but_of_its_last_layer_it_
             assert low == high == told.gradient_descent
 
 
+def test_a_product_of_matrices_catapults_too_and_a_single_one_does_not():
+    """Without functions between them: twice the edge is survived by two matrices, and three times by none."""
+    product, single = ew.Serial(ew.Dense(), ew.Dense(1)), ew.Dense(1)
+    told = rates.stable_rates(product, X, width=256)
+    assert told.diverges == pytest.approx((2 * told.gradient_descent, 3.5 * told.gradient_descent))
+    repeated = ew.Serial(ew.Repeat(ew.Dense(4), 2))
+    assert rates.stable_rates(repeated, X).diverges[0] == pytest.approx(
+        2 * rates.stable_rates(repeated, X).gradient_descent
+    )
+    start = params_of(seed=2, width=256, net=product)
+    losses, _, _ = train(start, optax.sgd, 0.8 * told.diverges[0], 1, 120, product)
+    assert max(losses) > 1.05 * losses[0]
+    assert losses[-1] < losses[0]
+    assert not np.isfinite(last(train(start, optax.sgd, 1.5 * told.diverges[1], 1, 120, product)[0]))
+    alone = rates.stable_rates(single, X)
+    assert alone.diverges == (alone.gradient_descent, alone.gradient_descent)
+
+
 def test_narrow_networks_have_larger_eigenvalues():
     """All outputs together, of other draws, by numpy."""
     net = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(5))
@@ -217,7 +235,10 @@ def test_descent_in_batches_drifts_to_where_their_noise_is_small():
             "lowers the loss, .* at no rate",
         ),
         (lambda: rates.gradient_noise(NET, params_of(), X, Y, batch_size=0), "1 or more"),
+        (lambda: rates.gradient_noise(NET, params_of(), X[:1], Y[:1]), "2 or more"),
+        (lambda: rates.gradient_noise(NET, params_of(), np.nan * X, Y), "gradients are not finite"),
         (lambda: rates.stable_rates(np.eye(3), width=8), "only a network has a width"),
+        (lambda: rates.stable_rates(np.eye(3), net=NET, width=8), "x is missing"),
         (lambda: rates.adam_edge(0.0), "above 0"),
         (lambda: rates.adam_edge(0.1, b1=1.0), "below 1"),
     ],
@@ -230,3 +251,17 @@ def test_bad_input(run, message):
 def test_inputs_that_overflow_are_refused():
     with pytest.raises(ew.InputError, match="loss before training"):
         rates.recommended_rate(NET, params_of(), 1e30 * X.astype(np.float32), Y, optax.sgd, steps=40)
+
+
+@pytest.mark.slow
+def test_a_run_that_spikes_early_may_win():
+    """Of entropies with bounded units: half-way they look lost, in the end they have fitted what slower ones have not."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(256, 10)).astype(np.float32)
+    labels = ((x[:, 0] * x[:, 1] > 0) ^ (rng.random(256) < 0.1)).astype(int)
+    net = ew.Serial(ew.Dense(), ew.Tanh(), ew.Dense(), ew.Tanh(), ew.Dense(2)).critical()
+    params = net.init(jax.random.key(7), (10,), width=128)
+    found = rates.recommended_rate(net, params, x, labels, optax.sgd, steps=100, loss=tr.SoftmaxCrossEntropy())
+    lower = [trial for trial in found.trials if trial.steps == 100 and trial.peak < 5]
+    assert found.spike > 5
+    assert found.loss < 0.02 < min(trial.loss for trial in lower)

@@ -22,10 +22,11 @@ from ._noise import task_of
 _STEP = 2**0.5  # between neighbouring rates
 _LINE = range(-30, 21)  # powers of two at which the loss is read along the first step
 _FURTHEST = 20  # neighbours from the best rate, or down from the first
-_WINDOW = 2  # neighbours of the best of the first round, to both sides, that run in the second
 _RECENT = 10  # a loss is the mean over the last tenth of the steps
 _LEAST = 32
 _OVERFLOW = 1e8  # times the first loss
+_SPIKE = 10.0  # times the first loss
+_FITTED = 0.01  # times the loss of the best constant: lower ones are as good
 
 
 class Trial(NamedTuple):
@@ -77,10 +78,10 @@ def recommended_rate(
     """A learning rate for a network as it stands, and the rate from which it fails to train: by trials.
 
     No formula of the kernel knows where a finite network diverges (see `stable_rates`), so rates are tried. From the
-    best along the first step they go up and down by factors of 2, for half of the steps; the best of them and its
-    neighbours at factors of 1.4 go on to the end. That takes some ten times the steps of one training (`cost`); what
-    it is worth beside a sweep of all rates is in `benchmarks/README.md`. Train with both, rate and warm-up: without it
-    such a rate may fail.
+    best along the first step they go up and down by factors of 2, then around the best of them by factors of 1.4, each
+    to the end: a run that spikes early may win. Rates that spike high beside one that fails are taken last. That costs
+    some fifteen trainings (`cost`); what it is worth beside a sweep of all rates is in `benchmarks/README.md`. Train with
+    both, rate and warm-up: without it such a rate may fail.
 
     Args:
         f: the network, or any model, as in `everwide.empirical.as_model`.
@@ -120,8 +121,8 @@ def recommended_rate(
     law = as_loss(loss)
     task = task_of(f, params, x, y, law, batch_size)
     trials = _Trials(_Trainer(optimizer, ramp, task.batch_size, law, task.model, task.y, jr.key(seed)), length)
-    half = trials.octaves(length // 2)
-    best = trials.best(range(half - _WINDOW, half + _WINDOW + 1), length)
+    near = trials.octaves(length)
+    best = min(range(near - 2, near + 2), key=lambda place: trials.unsafe(place, length))
     limits = trials.limits(best, length // 2, length)
     rate, _, last, peak = trials.trial(best)
     return RecommendedRate(rate, ramp, last, peak, *limits, length, trials.cost, trials.trials())
@@ -244,6 +245,15 @@ class _Trials:
     def best(self, places: Iterable[int], until: int) -> int:
         """The place of the lowest loss; of equal ones, the lowest rate."""
         return min(places, key=lambda place: (self.loss(place, until), place))
+
+    def unsafe(self, place: int, until: int) -> tuple[bool, float, int]:
+        """Whether it spikes high and a neighbour fails; the loss, the rate. What is lowest is best.
+
+        Beside rates that fail, such a run may win once and lose when it is rounded otherwise.
+        """
+        here = self.loss(place, until)
+        fails = self._fails(place - 1, until) or self._fails(place + 1, until)
+        return fails and self.trial(place).peak > _SPIKE, max(here, _FITTED * self._bar), place
 
     def limits(self, best: int, early: int, until: int) -> tuple[float, float]:
         """Of neighbours above the best, one that trains and the next, which fails: sought early, decided at the end."""
