@@ -255,7 +255,7 @@ def test_inputs_that_overflow_are_refused():
 
 @pytest.mark.slow
 def test_a_run_that_spikes_early_may_win():
-    """Of entropies with bounded units: half-way they look lost, in the end they have fitted what slower ones have not."""
+    """Bounded units under cross-entropy: half-way such runs look lost, in the end they fit what others do not."""
     rng = np.random.default_rng(7)
     x = rng.normal(size=(256, 10)).astype(np.float32)
     labels = ((x[:, 0] * x[:, 1] > 0) ^ (rng.random(256) < 0.1)).astype(int)
