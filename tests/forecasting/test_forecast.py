@@ -297,6 +297,7 @@ def test_a_plot_has_the_measured_points_and_the_interval():
     [
         (lambda: fc.forecast(NET, X[:40], CLEAN[:40], n=[100]), "at least 64"),
         (lambda: fc.forecast(NET, X[:80], CLEAN[:70], n=[100]), "y has 70 rows and x 80"),
+        (lambda: fc.forecast(NET, X[:80], CLEAN[:7], n=[100]), "y has 7 rows and x 80"),
         (lambda: fc.forecast(NET, X[:80], np.ones(80), n=[100]), "equal"),
         (lambda: fc.forecast(NET, X[:80], np.ones(80, int), n=[100]), "nothing to learn"),
         (lambda: fc.forecast(NET, np.ones((80, 4)), CLEAN[:80], n=[100]), "cannot be told apart"),

@@ -126,13 +126,13 @@ def forecast_kernel(
         not_negative(ridge, "forecast: ridge")
     probability(level, "forecast: level")
     whole(seed, "forecast: seed", least=0)
-    targets = targets_of(y, task)
-    if len(targets.values) < FEWEST:
+    targets, matrix = targets_of(y, task), kernel_matrix(kernel, x, which)
+    if len(targets.values) == len(matrix) < FEWEST:
         raise InputError(
             f"The pilot has {len(targets.values)} labelled rows; a forecast needs at least {FEWEST}, to see how the "
             "error falls from a sixteenth of them to all. Label more rows."
         )
-    measured = measure(kernel_matrix(kernel, x, which), targets, ridge, seed)
+    measured = measure(matrix, targets, ridge, seed)
     _warn_of_the_kernel(measured)
     asked = rows_asked_for(n, measured.rows, "forecast")
     return _made(asked, measured, beliefs_of(measured, seed), level, targets.task)

@@ -1,5 +1,6 @@
 """How noisy the gradients of minibatches are."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ def gradient_noise(
     Args:
         f: the network, or any model, as in `everwide.empirical.as_model`.
         params: as in `everwide.empirical.as_model`.
-        x: examples.
+        x: examples, two or more.
         y: targets, as the loss has them.
         loss: a loss of `everwide.training`.
         batch_size: rows of a batch, drawn without replacement.
@@ -61,9 +62,14 @@ def gradient_noise(
     McCandlish et al. 2018, An empirical model of large-batch training.
     """
     law, task = as_loss(loss), task_of(f, params, x, y, as_loss(loss), batch_size)
+    n, size = task.model.examples, task.batch_size
+    if n < 2:
+        raise InputError(f"gradient_noise: x has {n} row, and how far rows differ takes 2 or more.")
     mean, squares = (float(value) for value in _moments(task.model.f, law, task.model.params, task.model.x, task.y))
-    spread, n, size = max(squares - mean, 0.0), task.model.examples, task.batch_size
-    trace = spread / size * (n - size) / max(n - 1, 1)
+    if not math.isfinite(mean + squares):
+        raise InputError("gradient_noise: gradients are not finite. Look for NaN in x, y and params, or scale them.")
+    spread = max(squares - mean, 0.0)
+    trace = spread / size * (n - size) / (n - 1)
     return GradientNoise(mean, trace, spread / mean if mean > 0 else float("inf"))
 
 
