@@ -12,12 +12,14 @@ from everwide import tasks
 from everwide._checks import InputError
 from everwide._losses import Mse
 from everwide._networks import adam, train_networks
+from everwide.forecasting._features import _probability
 
 pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 8))
 PLANE = X @ np.array([1.0, -1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]) + 0.5 * RNG.normal(size=120)
+COINS = RNG.choice([-1.0, 1.0], 120)
 NET = ew.Serial(ew.Dense(w_std=2**0.5, b_std=0.3), ew.Relu(), ew.Dense(1))
 DEEP = ew.Serial(*[ew.Dense(w_std=2**0.5, b_std=0.3), ew.Relu()] * 2, ew.Dense(1))
 
@@ -54,10 +56,21 @@ def test_a_noisy_plane_does_not_and_kernels_are_as_good_as_a_ridge_on_the_column
 
 
 def test_coin_flips_have_none():
-    told = fc.features_matter(NET, X, RNG.choice([-1.0, 1.0], 120), width=32)
+    told = fc.features_matter(NET, X, COINS, width=32)
     assert told.verdict == "not seen"
     assert told.kernel_error == pytest.approx(1.0, abs=0.1)
     assert str(told).startswith("No gain by features is seen with 96 rows")
+
+
+def test_networks_that_are_just_a_tenth_better_are_seldom_called_surely_so():
+    """One time in sixty, of parts that are independent; one in twenty, were their spread not made larger."""
+    kernel = np.exp(RNG.normal(size=(4000, 5)))
+    ratios = np.exp(0.2 * RNG.normal(size=(4000, 5)))
+    surely = np.array([_probability(one, 0.9 * one * ratio) for one, ratio in zip(kernel, ratios, strict=True)])
+    assert 0.008 < np.mean(surely > 0.95) < 0.028
+    assert 0.008 < np.mean(surely < 0.05) < 0.028
+    exact = _probability(np.zeros(5), np.full(5, 1e-4))
+    assert exact == 0.001  # the kernel makes no error
 
 
 @pytest.mark.slow
