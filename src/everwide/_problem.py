@@ -129,7 +129,7 @@ class Problem:
         """What is added to the diagonal of this kernel."""
         return self.relative_ridge * float(np.mean(np.diagonal(kernel)))
 
-    def forecast(self, n: Any = None, *, of: str = "kernel", width: int = 256, progress: Any = None) -> Any:
+    def forecast(self, n: Any = None, *, of: str = "kernel", width: int | None = None, progress: Any = None) -> Any:
         """What `everwide.forecasting` says of `n` rows: of classes, or of numbers as the network learns them.
 
         Of a "network", all layers are trained, whichever the kernel had chosen.

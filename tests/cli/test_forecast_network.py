@@ -43,3 +43,6 @@ def test_only_kernels_and_networks_are_forecast(run, numbers):
     result = run("forecast", numbers, "--of", "forest")
     assert result.exit_code == 2
     assert "expected kernel or network" in result.stderr
+    result = run("forecast", numbers, "--width", "64")
+    assert result.exit_code == 2
+    assert "a kernel has no width" in result.stderr

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge, RidgeClassifier
 import everwide as ew
 import everwide.forecasting as fc
 from everwide._checks import InputError
-from everwide.forecasting._beside import kernel_errors, line_of
+from everwide.forecasting._beside import kernel_errors
 from everwide.forecasting._fits import design_of
 from everwide.forecasting._pilot import targets_of
 
@@ -85,17 +85,15 @@ def test_the_kernel_learns_from_the_same_rows():
         assert errors[1, 2] == pytest.approx(np.mean(wrong), rel=1e-8)
 
 
-def test_ratios_to_the_kernel_are_a_line_and_folds_that_failed_are_left_out():
-    sizes = np.array([20, 40, 80, 160, 320, 640])
-    theirs = np.outer([1.0, 1.2, 0.8, 1.1, 0.9], sizes**-0.5)
-    errors = 0.7 * (sizes / 640) ** 0.05 * theirs
-    line = line_of(sizes, errors, theirs, 1e-9)
-    ratio, spread = line.at(np.array([640, 6400]))
-    np.testing.assert_allclose(ratio, np.log([0.7, 0.7 * 10**0.05]), atol=0.03)
-    assert spread[0] < spread[1]
-    holes = errors.copy()
-    holes[[1, 2, 3], [0, 4, 5]] = np.nan
-    np.testing.assert_allclose(line_of(sizes, holes, theirs, 1e-9).coefficients, line.coefficients, atol=1e-9)
+@pytest.mark.filterwarnings("ignore::everwide.forecasting.ForecastWarning")
+def test_a_curve_falls_half_as_its_beginning_says_and_half_as_the_kernel():
+    net, n = ew.Dense(1), [60, 96, 240, 960]
+    own, both = (fc.learning_curve_of(ridge, X, LINE, n=n, learner="linear", kernel=one) for one in (None, net))
+    kernel = fc.forecast(net, X, LINE, n=n).error
+    np.testing.assert_allclose(both.error[:2], own.error[:2], rtol=1e-9)  # what was measured
+    falls = [curve[2:] / curve[1] for curve in (own.error, kernel)]
+    np.testing.assert_allclose(both.error[2:] / both.error[1], (falls[0] * falls[1]) ** 0.5, rtol=1e-6)
+    np.testing.assert_allclose(both.high / both.error, own.high / own.error, rtol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::everwide.forecasting.ForecastWarning")
@@ -111,8 +109,6 @@ def test_a_model_that_is_the_kernel_has_its_curve():
 
     np.testing.assert_allclose(kernel, X @ X.T / 20, rtol=1e-5)
     curve = fc.learning_curve_of(machine, X, LINE, n=[240], kernel=net, learner="kernel")
-    ratio, _ = curve.ahead.line.at(np.array([240]))
-    assert abs(ratio[0]) < 0.05
     own = fc.learning_curve_of(machine, X, LINE, n=[240], learner="kernel")
     low, high = sorted((own.error[0], alone.error[0]))
     assert 0.95 * low < curve.error[0] < 1.05 * high

@@ -11,6 +11,7 @@ import everwide.forecasting as fc
 import everwide.training as tr
 from everwide._checks import InputError
 from everwide._networks import train_networks
+from everwide.forecasting._identity import digest
 
 pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
@@ -23,7 +24,7 @@ SIZES = [160, 640]
 
 
 def asked(y, rows=80, **options):
-    return fc.forecast(NET, X[:rows], y[:rows], SIZES, of="network", width=32, **options)
+    return fc.forecast(NET, X[:rows], y[:rows], SIZES, of="network", **({"width": 32} | options))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,8 @@ def test_the_advice_follows_from_the_numbers(numbers, classes):
         assert f"went from {found.moved.alignment_before:.2f} to {found.moved.alignment_after:.2f}" in found.advice()
         start = "Use the network" if found.better[1] > 0.9 else "Use the kernel" if found.better[1] < 0.1 else "Neither"
         assert found.advice().startswith(start)
-        assert (found.better > 0.5).tolist() == (found.error < found.kernel_error).tolist()
+        measured = found.curve.errors[:, -1].mean() / found.curve.kernel_errors[:, -1].mean()
+        assert (found.better > 0.5).tolist() == (found.error / found.kernel_error * measured < 1).tolist()
         assert found.advice() in str(found)
 
 
@@ -91,8 +93,31 @@ def test_levels_are_those_of_the_interval(numbers, tmp_path):
     assert seen[-1].seconds < 1
 
 
+def test_a_file_is_of_one_optimizer_one_mask_and_one_width(tmp_path):
+    path = tmp_path / "fits"
+    few = {"width": 4, "path": path}
+    first = asked(NUMBERS, optimizer=optax.adam(1e-2), **few)
+    again = asked(NUMBERS, optimizer=optax.adam(1e-2), **few)  # another object, the same steps
+    np.testing.assert_array_equal(first.curve.errors, again.curve.errors)
+    slowing = optax.adam(optax.linear_schedule(1e-2, 1e-3, 5000))
+    others = ({"optimizer": optax.adam(2e-2)}, {"optimizer": slowing}, {"width": 5}, {"seed": 1}, {"loss": tr.Huber()})
+    for other in others:
+        with pytest.raises(InputError, match="holds fits of another model"):
+            asked(NUMBERS, **({"optimizer": optax.adam(1e-2)} | few | other))
+    with pytest.raises(InputError, match="one of optax"):
+        asked(NUMBERS, optimizer="adam", path=tmp_path / "others")
+
+
+def test_digests_know_masks_shapes_and_text():
+    parts = [np.zeros(4), None, np.array(["a", "b"])]
+    masked = [np.zeros(4), np.ones(4, bool), np.array(["a", "b"])]
+    folded = [np.zeros((2, 2)), None, np.array(["a", "b"])]
+    assert len({digest(one) for one in (parts, masked, folded, parts[:2])}) == 4
+    assert digest(parts) == digest([np.zeros(4), None, np.array(["a", "b"])])
+
+
 def test_networks_that_diverge_are_named():
-    with pytest.raises(InputError, match=r"30 of 30 fits failed.*training diverged. Take a smaller rate"):
+    with pytest.raises(InputError, match=r"50 of 50 fits failed.*training diverged. Take a smaller rate"):
         asked(NUMBERS, optimizer=optax.sgd(1e6))
     wild = NUMBERS.copy()
     wild[3] = 1e25  # beyond float32 once it is squared
@@ -111,6 +136,10 @@ def test_networks_that_diverge_are_named():
         ({"y": np.array(["one"] * 80)}, "nothing to learn"),
         ({"y": np.full(80, 2.0)}, "nothing to learn"),
         ({"width": 0}, "width=0"),
+        ({"ridge": 0.1}, "ridge would do nothing"),
+        ({"which": "nngp"}, "which would do nothing"),
+        ({"of": "kernel"}, "width would do nothing"),
+        ({"of": "kernel", "width": None, "path": "fits", "loss": tr.Mse()}, "loss, path would do nothing"),
         ({"optimizer": "adam"}, "one of optax"),
         ({"level": 1.0}, "level=1.0"),
         ({"loss": tr.Hinge(), "y": LABELS[:80]}, "expected -1 or 1"),

@@ -13,7 +13,18 @@ import pytest
 
 import everwide as ew
 from everwide._problem import prepare
-from everwide.report._sections import accuracy, architecture, calibration, data, forecast, modes, phase, rows
+from everwide.report._sections import (
+    accuracy,
+    ahead,
+    architecture,
+    calibration,
+    data,
+    forecast,
+    modes,
+    phase,
+    rows,
+    training,
+)
 from everwide.report._sections import width as width_section
 from everwide.report._sections.accuracy import CONSTANT, NETWORK
 from report.report_tables import hostile_table, number_table, small_net
@@ -53,6 +64,29 @@ ALWAYS = {  # what a number is, and how it was made
         "The band should hold",
         "with 90",
         "infinitely wide network that learns",
+    ),
+    "ahead": (
+        "to say when to stop; others say",
+        " networks of width ",
+        "What to expect of a network of width",
+        "With twice as many rows about",
+        "of a trained network, all",
+        "probability ",
+        "Its kernel is expected to reach",
+        "Which to use, with ",
+        "of the same network at infinite width",
+        "all layers, by Adam",
+    ),
+    "training": (
+        "above it the first step overshoots",
+        "decay its rate, or it hovers",
+        "Largest first rate, ADAM*",
+        "measured on",
+        " others. Steps are of ",
+        "an error of 1 is that",
+        "The rates are those",
+        "at infinite width diverges above it",
+        "Full batches, mean squared loss",
     ),
     "phase": ("What a layer deep down does", "variance of weights", "variance of biases"),
 }
@@ -266,6 +300,25 @@ def test_phase(numbers):
         assert not ("apart" in text and "Differences fade" in text)
 
 
+def test_training(numbers, labelled):
+    ours, theirs = training.training(numbers), training.training(labelled)
+    rising, falling = np.linspace(0.5, 2, len(ours.held)), np.linspace(2, 0.5, len(ours.held))
+    ends = len(ours.held) - 1
+    of_rates = lambda one, **known: replace(one, rates=replace(one.rates, **known))
+    edge = ours.rates.gradient_descent
+    results = [
+        replace(ours, held=rising, best=0),
+        replace(ours, held=falling, best=ends),
+        of_rates(ours, diverges=(edge, edge)),
+        of_rates(ours, diverges=(3 * edge, 5 * edge)),
+        of_rates(ours, condition_number=np.inf),
+        of_rates(ours, condition_number=1e4),
+    ]
+    texts = check(training, [*((numbers, one) for one in results), (labelled, theirs)])
+    assert "stopping makes the held-out error 75" in texts[0]
+    assert "not needed" in texts[1]
+
+
 def test_forecast(numbers, labelled):
     ours, theirs = forecast.forecast(numbers), forecast.forecast(labelled)
 
@@ -277,7 +330,48 @@ def test_forecast(numbers, labelled):
     near = replace(theirs, accuracy=np.full(len(theirs.n), 0.8), n_needed=[100.0, 200.0, 300.0], trusted_to=150)
     results = [near, replace(near, n_needed=[200.0, 300.0, np.inf]), replace(near, n_needed=[np.inf] * 3)]
     results.append(replace(near, accuracy=np.full(len(theirs.n), 0.999)))
-    check(forecast, [*((numbers, with_gain(gain)) for gain in (0.0, 0.1, 0.3)), *((labelled, one) for one in results)])
+    full = replace(numbers, limits=numbers.limits._replace(folds=5))
+    gains = [(numbers, with_gain(gain)) for gain in (0.0, 0.1, 0.3)]
+    check(forecast, [*gains, (full, ours), *((labelled, one) for one in results)])
+
+
+def test_ahead(numbers, labelled):
+    n, curve = np.array([60, 90, 180]), np.array([0.3, 0.2, 0.1])
+    known = ahead.Ahead(
+        width=256,
+        n_pilot=90,
+        n_now=90,
+        n=n,
+        now=1,
+        twice=2,
+        classes=False,
+        error=curve,
+        low=0.8 * curve,
+        high=1.2 * curve,
+        kernel_error=1.1 * curve,
+        better=np.full(3, 0.6),
+        measured_sizes=np.array([16, 40, 81]),
+        measured=2 * curve,
+        n_trained=49,
+        n_failed=0,
+        kernel_change=0.5,
+        alignment_before=0.3,
+        alignment_after=0.5,
+    )
+    changes = [
+        {"better": np.full(3, 0.97)},
+        {"better": np.full(3, 0.03)},
+        {"kernel_change": 0.05},
+        {"alignment_after": 0.31},
+        {"kernel_change": None, "alignment_before": None, "alignment_after": None},
+        {"alignment_before": np.nan},
+        {"n_failed": 1},
+    ]
+    results = [replace(known, classes=classes, **change) for classes in (False, True) for change in [{}, *changes]]
+    texts = check(ahead, [(labelled if one.classes else numbers, one) for one in results])
+    assert "80.0\u202f%" in texts[len(changes) + 1]  # of a share of 0.2 that is wrong
+    assert "76.0\u202f% to 84.0\u202f%" in texts[len(changes) + 1]
+    assert not any("The kernel moved by" in texts[at] for at in (5, 6))
 
 
 def test_width(numbers, labelled):

@@ -56,7 +56,7 @@ def forecast(
         str,
         typer.Option(help="kernel: infinite width, in seconds. network: all layers trained by Adam, in minutes."),
     ] = "kernel",
-    width: Annotated[int, typer.Option(min=1, help="Of networks that are trained.")] = 256,
+    width: Annotated[int | None, typer.Option(min=1, help="Of networks that are trained; 256 by default.")] = None,
     quick: Quick = False,
     sample: Sample = None,
     seed: Seed = 0,
@@ -64,7 +64,7 @@ def forecast(
 ) -> None:
     """The error of a network with more rows than there are, from a labelled pilot; and the rows that a goal takes.
 
-    Network, rows and scaling are those of the report. `--of network` trains some thirty networks on parts of the pilot,
+    Network, rows and scaling are those of the report. `--of network` trains some fifty networks on parts of the pilot,
     and says how far they are from their kernel, and which of the two to use.
     """
     sizes = None if n is None else whole_numbers(n, "--n", "1000,5000")
@@ -72,6 +72,8 @@ def forecast(
         raise misuse("choose one of --accuracy and --error.", "--accuracy")
     if of not in _OF:
         raise misuse(f"{of}: expected kernel or network.", "--of")
+    if of == "kernel" and width is not None:
+        raise misuse("a kernel has no width: add --of network.", "--width")
     with in_a_sentence():
         from .._problem import prepare
 
@@ -113,7 +115,7 @@ def _known(problem: Any, sizes: tuple[int, ...] | None, goal: float | None) -> d
     return known | {"curve": scaled, "goal": goal, "n_needed": needed}
 
 
-def _trained(problem: Any, sizes: tuple[int, ...] | None, goal: float | None, width: int) -> dict[str, Any]:
+def _trained(problem: Any, sizes: tuple[int, ...] | None, goal: float | None, width: int | None) -> dict[str, Any]:
     """The same of networks that are trained, beside their kernel; errors are shares of wrong classes, or squared."""
     with bar("training networks") as tick:
         curve = problem.forecast(sizes, of="network", width=width, progress=tick)

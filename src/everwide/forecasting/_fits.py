@@ -15,7 +15,6 @@ from .._checks import InputError
 from .._engine import Progress
 from ._pilot import Targets
 
-FOLDS, SIZES = 5, 6
 _SMALLEST = 16
 _FEWEST_SIZES = 4  # that `extrapolate` needs
 
@@ -39,13 +38,14 @@ class Fits(NamedTuple):
     failures: tuple[str, ...]
 
 
-def design_of(y: Targets, seed: int) -> Design:
-    """Sizes from a sixteenth of the pilot to all rows but a fold; at least two classes are among the first rows."""
+def design_of(y: Targets, seed: int, *, folds: int = 5, sizes: int = 6, smallest: float = 1 / 16) -> Design:
+    """Sizes from that share of the pilot to all rows but a fold; at least two classes are among the first rows."""
     rng, rows = np.random.default_rng(seed), len(y.values)
-    sizes = np.unique(np.geomspace(max(_SMALLEST, rows / 16), rows - -(-rows // FOLDS), SIZES).astype(int))
-    tests = np.array_split(rng.permutation(rows), FOLDS)
+    least, most = max(_SMALLEST, smallest * rows), rows - -(-rows // folds)
+    counts = np.unique(np.geomspace(least, most, sizes).astype(int))
+    tests = np.array_split(rng.permutation(rows), folds)
     orders = [_two_classes_first(rng.permutation(np.setdiff1d(np.arange(rows), test)), y) for test in tests]
-    return Design(sizes, orders, tests)
+    return Design(counts, orders, tests)
 
 
 def _two_classes_first(order: np.ndarray, y: Targets) -> np.ndarray:

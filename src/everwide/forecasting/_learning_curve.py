@@ -1,7 +1,6 @@
 """The learning curve of any model: measured on parts of a pilot, then continued."""
 
 import copy
-import hashlib
 import math
 import warnings
 from collections.abc import Callable
@@ -14,10 +13,11 @@ from scipy.special import ndtri
 from .._checks import InputError, positive, probability, whole
 from .._engine import Progress
 from .._gram import kernel_matrix
-from ._beside import Ahead, Errors, kernel_errors, line_of
+from ._beside import ANY, Ahead, Errors, Roads, kernel_errors
 from ._extrapolate import extrapolate
 from ._fits import Design, Fits, design_of, run
 from ._forecast import FEWEST, Curve, Forecast, ForecastWarning, draw, first_below, forecast_kernel, rows_asked_for
+from ._identity import digest
 from ._pilot import Targets, targets_of
 
 
@@ -92,10 +92,9 @@ def learning_curve_of(
     """Measure how the error of any model begins to fall, with few fits to parts of a pilot, and continue it.
 
     Six sizes, from a sixteenth of the pilot to four fifths, and five folds: every row is tested once at every size, and
-    a fold has the same test rows at all of them. `extrapolate` goes on from there. With `kernel`, the kernel learns
-    from the same rows and is tested on the same: what is easy about them is so for both, and the ratio of the errors is
-    known better than either, and varies slowly. It is continued, times the kernel's own `forecast`, and both roads are
-    weighed as it was best on other data. That helps models that are like the kernel, as networks are.
+    a fold has the same test rows at all of them. `extrapolate` goes on from there. With `kernel`, half of the fall
+    beyond the last size, or a little more for classes, is that of the kernel's own `forecast`. That helps models that
+    are like the kernel, as networks are.
 
     Args:
         model: an estimator with `fit` and `predict`, which is copied for every fit; or a function
@@ -128,11 +127,11 @@ def learning_curve_of(
     whole(threads, "learning_curve_of: threads")
     targets = pilot_of(y, task, len(x), "learning_curve_of")
     design = design_of(targets, whole(seed, "learning_curve_of: seed", least=0))
-    about = {"model": _name(model), "data": digest(x, y), "seed": seed, "sizes": design.sizes.tolist()}
+    about = {"model": _name(model), "data": digest((x, y)), "seed": seed, "sizes": design.sizes.tolist()}
     fit = _fit_of(model, x, np.asarray(y), targets)
     fits = run(design, fit, path=path, about=about, threads=threads, progress=progress)
     matrix = None if kernel is None else kernel_matrix(kernel, x)
-    return continued(design, fits, targets, n, matrix, learner, seed)
+    return continued(design, fits, targets, n, matrix, learner, seed, ANY[targets.task])
 
 
 def pilot_of(y: Any, task: str, rows: int, label: str) -> Targets:
@@ -146,7 +145,14 @@ def pilot_of(y: Any, task: str, rows: int, label: str) -> Targets:
 
 
 def continued(
-    design: Design, fits: Fits, y: Targets, n: Any, kernel: np.ndarray | None, learner: str | None, seed: int
+    design: Design,
+    fits: Fits,
+    y: Targets,
+    n: Any,
+    kernel: np.ndarray | None,
+    learner: str | None,
+    seed: int,
+    roads: Roads,
 ) -> LearningCurve:
     """The curve of what was measured, beside that of a kernel matrix if there is one."""
     asked, rows = rows_asked_for(n, len(y.values), "learning_curve_of"), len(y.values)
@@ -156,7 +162,7 @@ def continued(
     spread = np.nanstd(fits.errors[:, use], axis=0) / np.sqrt(np.isfinite(fits.errors[:, use]).sum(0))
     unit = 1.0 if y.labels is not None else means[0] / 2  # what is above 1 is no share
     own = extrapolate(design.sizes[use], means / unit, asked, stderr=spread / unit, learner=learner).measured
-    curve = theirs = line = None
+    curve = theirs = None
     if kernel is not None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".* is trusted to", ForecastWarning)  # the interval says as much
@@ -164,8 +170,7 @@ def continued(
                 kernel, None, y.values + y.mean if y.labels is None else y.labels, asked, task=y.task, seed=seed
             )
         theirs = kernel_errors(kernel, y, curve.ridge, design)
-        line = line_of(design.sizes, fits.errors, theirs, least)
-    ahead = Ahead(own, unit, curve, line)
+    ahead = Ahead(own, unit, curve, roads)
     low, error, high = np.exp(ahead.log_errors(asked)).T
     what = "mean squared error" if y.labels is None else "share of wrong classes"
     return LearningCurve(asked, error, low, high, what, design.sizes, fits.errors, fits.failures, curve, theirs, ahead)
@@ -198,11 +203,3 @@ def _fit_of(model: Any, x: Any, y: np.ndarray, targets: Targets) -> Callable[[np
 def _name(model: Any) -> str:
     """The same in another session: of an estimator with its parameters, of a function without its address."""
     return getattr(model, "__qualname__", None) or repr(model)
-
-
-def digest(x: Any, y: Any) -> str:
-    """Of the numbers of a pilot."""
-    parts = (np.ascontiguousarray(np.asarray(part)) for part in (x, y))
-    return hashlib.sha256(
-        b"".join(repr(p.tolist()).encode() if p.dtype.hasobject else p.tobytes() for p in parts)
-    ).hexdigest()

@@ -13,19 +13,22 @@ from .._checks import InputError, probability, whole
 from .._engine import Progress, as_rows
 from .._gram import kernel_matrix
 from .._losses import Loss, Mse, SoftmaxCrossEntropy
-from .._networks import Trained, train_networks
+from .._networks import Trained, checked_optimizer, train_networks
 from .._walk import with_outputs
 from .._words import axes
 from ..empirical import empirical_ntk
 from ..layers import AbstractLayer
 from ..linearization import kernel_distance, label_alignment
 from ..signal import ArchitectureError
-from ._beside import STRETCH, kernel_log_errors
+from ._beside import NETWORKS, kernel_log_errors
 from ._fits import Design, design_of, run
 from ._forecast import Curve, Forecast, draw, forecast_kernel
-from ._learning_curve import LearningCurve, continued, digest, needed, pilot_of
+from ._identity import digest, optimizer_digest
+from ._learning_curve import LearningCurve, continued, needed, pilot_of
 from ._pilot import Targets
 
+_WIDTH = 256
+_FOLDS, _SIZES, _SMALLEST = 10, 5, 1 / 8  # networks at each size; sizes; the smallest, of the pilot
 _HELD = 0.2  # of the rows say when to stop
 _LOOKED_AT = 100  # rows at which kernels are compared
 _SURE = 0.9  # probability, beyond which one is said to be better than the other
@@ -140,6 +143,19 @@ class _Training(NamedTuple):
         how = {"loss": self.loss, "optimizer": self.optimizer, "width": self.width, "seed": self.seed + int(rows.sum())}
         return train_networks(self.net, self.x, self.targets, [rows[held:]], [rows[:held]], **how)
 
+    def about(self, y: Any) -> dict[str, Any]:
+        """What tells its networks from those of another training."""
+        rows, width = as_rows(self.x), whole(self.width, "width")
+        params = jax.eval_shape(lambda key: self.net.init(key, rows.x.shape[1:], width=width), jax.random.key(0))
+        return {
+            "net": repr(self.net),
+            "loss": repr(self.loss),
+            "optimizer": optimizer_digest(checked_optimizer(self.optimizer), params),
+            "width": width,
+            "data": digest((rows.x, rows.mask, *jax.tree.leaves(rows.graph), y)),
+            "seed": self.seed,
+        }
+
     def error(self, train: np.ndarray, test: np.ndarray) -> float:
         """The share of wrong classes, or the mean squared error."""
         trained = self.on(train)
@@ -197,7 +213,7 @@ def forecast(
     level: float = 0.9,
     seed: int = 0,
     optimizer: Any = None,
-    width: int = 256,
+    width: int | None = None,
     loss: Loss | None = None,
     path: Any = None,
     progress: Callable[[Progress], None] | None = None,
@@ -217,7 +233,7 @@ def forecast(
     seed: int = 0,
     of: str = "kernel",
     optimizer: Any = None,
-    width: int = 256,
+    width: int | None = None,
     loss: Loss | None = None,
     path: Any = None,
     progress: Callable[[Progress], None] | None = None,
@@ -234,8 +250,10 @@ def forecast(
 
     **Of the network**, as people train it: all layers, at a finite width, by Adam in minibatches, from the critical
     initialization (`net.critical()`, where there is one) with outputs that start near 0, a fifth of the rows held out
-    to say when to stop. Thirty such networks are trained on parts of the pilot, and their errors continued as
-    `learning_curve_of` does, with the kernel beside them. That takes a minute, not seconds.
+    to say when to stop. Fifty such networks are trained on parts of the pilot, and their errors continued: beyond the
+    last size they fall as `extrapolate` says of an "mlp" from their beginning, and as the kernel does, weighed as it
+    was best on other data. The kernel is that of the network as given: at the critical start biases are 0, and learned
+    by networks, but not by a kernel in which they have no variance. That takes a minute, not seconds.
 
     Args:
         kernel: a network, a kernel function of the library, a function of two batches, or the kernel matrix of `x`.
@@ -249,11 +267,12 @@ def forecast(
         which: "ntk", the network trained; or "nngp", the Gaussian process.
         level: of the interval.
         seed: of the random orders, and of networks.
-        of: "kernel" or "network". What follows is for networks only; `ridge` and `which` for kernels.
+        of: "kernel" or "network". What follows is for networks only, `ridge` and `which` for kernels only.
         optimizer: of optax; Adam with a rate of 0.001 by default.
-        width: of the layers that leave theirs open.
+        width: of the layers that leave theirs open; 256 by default.
         loss: of `everwide.training`; by default cross-entropy for classes, the squared loss for numbers.
-        path: a file in which finished networks are kept, so that a run that was cut off goes on.
+        path: a file in which finished networks are kept, so that a run that was cut off goes on. It is of one
+            network, pilot, loss, optimizer and seed: others need a file of their own.
         progress: called after every network.
 
     Returns:
@@ -268,9 +287,10 @@ def forecast(
 
         Of the network: `n`; `error`, `low`, `high`, in the `unit` "share of wrong classes" or "mean squared error";
         `accuracy`; `kernel`: the forecast above, and `kernel_error`: in the same unit; `better`: the probability that
-        the network's is smaller; `moved`: `change` of the tangent kernel in training, `alignment_before` and
-        `alignment_after` with the targets; `curve`: what `learning_curve_of` returns; `failures`: networks that
-        diverged. Methods `advice()`: which of the two to use, and why; `samples_needed`, `table`, `plot`.
+        the network's is smaller, half by the forecasts and half by what both had on the same rows; `moved`: `change`
+        of the tangent kernel in training, `alignment_before` and `alignment_after` with the targets; `curve`: what
+        `learning_curve_of` returns; `failures`: networks that diverged. Methods `advice()`: which of the two to use,
+        and why; `samples_needed`, `table`, `plot`.
 
     >>> import everwide as ew, everwide.forecasting as fc, numpy as np
     >>> x = np.random.default_rng(0).normal(size=(200, 3))
@@ -282,22 +302,32 @@ def forecast(
     Hestness et al., "Deep learning scaling is predictable, empirically" (2017), and Simon et al. (2021), for the laws.
     """
     if of == "kernel":
+        networks = {"optimizer": optimizer, "width": width, "loss": loss, "path": path, "progress": progress}
+        _refuse(networks, "of='kernel'", "of='network'")
         return forecast_kernel(kernel, x, y, n, ridge=ridge, task=task, which=which, level=level, seed=seed)
     if of != "network":
         raise InputError(f"forecast(of={of!r}): expected 'kernel' or 'network'.")
+    _refuse({"ridge": ridge, "which": None if which == "ntk" else which}, "of='network'", "of='kernel'")
     if not isinstance(kernel, AbstractLayer):
         raise InputError(f"forecast(of='network'): expected a network of everwide, got {type(kernel).__name__}.")
     probability(level, "forecast: level")
-    rows = as_rows(x)
-    pilot = pilot_of(y, task, len(rows), "forecast")
+    pilot = pilot_of(y, task, len(as_rows(x)), "forecast")
     law = loss or (Mse() if pilot.labels is None else SoftmaxCrossEntropy())
     net = _critical(with_outputs(kernel, pilot.values.shape[1]))
+    width = _WIDTH if width is None else width
     training = _Training(net, x, pilot, _targets(pilot, law), law, optimizer, width, seed)
-    design = design_of(pilot, whole(seed, "forecast: seed", least=0))
-    about = {"net": repr(net), "loss": repr(law), "width": width, "data": digest(rows.x, y), "seed": seed}
+    design = design_of(pilot, whole(seed, "forecast: seed", least=0), folds=_FOLDS, sizes=_SIZES, smallest=_SMALLEST)
+    about = {} if path is None else training.about(y)
     fits = run(design, training.error, path=path, about=about, threads=1, progress=progress)
-    curve = continued(design, fits, pilot, n, kernel_matrix(kernel, x), "mlp", seed)
+    curve = continued(design, fits, pilot, n, kernel_matrix(kernel, x), "mlp", seed, NETWORKS[pilot.task])
     return _made(curve, training.moved(design), level, width)
+
+
+def _refuse(given: dict[str, Any], of: str, other: str) -> None:
+    """What is for the other kind of forecast would do nothing here."""
+    named = ", ".join(name for name, value in given.items() if value is not None)
+    if named:
+        raise InputError(f"forecast({of}): {named} would do nothing, as it is for {other}. Leave it out.")
 
 
 def _targets(pilot: Targets, loss: Loss) -> np.ndarray:
@@ -316,14 +346,15 @@ def _critical(net: AbstractLayer) -> AbstractLayer:
 
 
 def _made(curve: LearningCurve, moved: Moved | None, level: float, width: int) -> NetworkForecast:
-    kernel, line = curve.kernel, curve.ahead.line
+    kernel = curve.kernel
     assert kernel is not None  # there is a kernel matrix
-    assert line is not None
-    theirs = np.exp(kernel_log_errors(kernel, curve.n)[:, 1])
+    logs = kernel_log_errors(kernel, curve.n)
+    theirs = np.exp(logs[:, 1])
     stretch = float(ndtri((1 + level) / 2) / ndtri(0.95))
     low, high = (curve.error * (end / curve.error) ** stretch for end in (curve.low, curve.high))
-    spread = STRETCH[kernel.task] * line.at(curve.n)[1]
-    better = np.clip(ndtr(-np.log(curve.error / theirs) / spread), 0.01, 0.99)  # nothing here is surer
+    spread = np.hypot(np.log(curve.high / curve.low), logs[:, 2] - logs[:, 0]) / (2 * ndtri(0.95))
+    ahead = (np.log(curve.error / theirs) + _measured_ratio(curve, kernel.rows)) / 2
+    better = np.clip(ndtr(-ahead / spread), 0.01, 0.99)  # nothing here is surer
     return NetworkForecast(
         n=curve.n,
         error=curve.error,
@@ -338,3 +369,14 @@ def _made(curve: LearningCurve, moved: Moved | None, level: float, width: int) -
         moved=moved,
         curve=curve,
     )
+
+
+def _measured_ratio(curve: LearningCurve, rows: int) -> float:
+    """Log of the networks' error over the kernel's on the same rows, at the last size that networks have learned."""
+    assert curve.kernel_errors is not None  # there is a kernel matrix
+    known = np.isfinite(curve.errors)
+    last = int(np.flatnonzero(known.any(0))[-1])
+    folds = known[:, last]
+    least = 0.5 / rows if curve.unit != "mean squared error" else np.finfo(np.float64).tiny
+    own, theirs = (max(float(e[folds, last].mean()), least) for e in (curve.errors, curve.kernel_errors))
+    return math.log(own / theirs)

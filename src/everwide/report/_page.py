@@ -66,7 +66,7 @@ class Section(Generic[R]):
 
     - `measure`: what is found, as a frozen dataclass; its fields are the numbers of the JSON file.
     - `describe`: the sentences about it. `figure`, `tile`: its drawing, and its number at the top of the page.
-    - `beside`: it compiles for long, and runs beside the others.
+    - `beside`: it compiles for long, and runs beside the others. `takes_long`: quick reports do without it.
     """
 
     key: str
@@ -77,6 +77,7 @@ class Section(Generic[R]):
     figure: Figure | None = None
     tile: Callable[[R], Fact] | None = None
     beside: bool = False
+    takes_long: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,9 @@ from .._words import plain
 from ..layers import AbstractLayer
 from ..tables import Table
 from ._page import Answer, Fact, Section, page_of
-from ._sections import accuracy, architecture, calibration, data, forecast, modes, phase, rows, training, width
+from ._sections import accuracy, ahead, architecture, calibration, data, forecast, modes, phase, rows, training, width
 
-_ORDER = (data, accuracy, calibration, forecast, rows, architecture, modes, training, phase, width)
+_ORDER = (data, accuracy, calibration, forecast, rows, architecture, modes, training, phase, width, ahead)
 SECTIONS: tuple[Section[Any], ...] = tuple(room.SECTION for room in _ORDER)
 # What data can do to a section: values that do not fit, singular matrices, numbers that overflow, too little room.
 _FAULTS = (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryBudgetError, MemoryError, NotImplementedError)
@@ -135,12 +135,13 @@ def study(
     """
     if table.n < 2:
         raise InputError(f"{table.source} has {table.n} rows: a report needs at least two, and better a hundred.")
-    start, total, answers = time.perf_counter(), 1 + len(SECTIONS), {}
+    sections = [one for one in SECTIONS if not (quick and one.takes_long)]
+    start, total, answers = time.perf_counter(), 1 + len(sections), {}
     problem = prepare(table, net, quick=quick, seed=seed)
     # Some compile for long, on one core: beside the others. Small matrices gain nothing from two.
     with threadpool_limits(1 if quick else None), ThreadPoolExecutor(1) as pool:
-        started = {one.key: pool.submit(answered, one, problem) for one in SECTIONS if one.beside}
-        for done, section in enumerate(SECTIONS, start=1):
+        started = {one.key: pool.submit(answered, one, problem) for one in sections if one.beside}
+        for done, section in enumerate(sections, start=1):
             if progress is not None:
                 progress(Progress(done, total, time.perf_counter() - start))
             beside = started.get(section.key)

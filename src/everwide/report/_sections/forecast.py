@@ -100,9 +100,16 @@ def _text(problem: Problem, result: Forecast) -> Text:
     note = (
         f"From a pilot of {count(result.n_pilot)} rows; trusted to {count(result.trusted_to)}. The band should hold "
         "the truth with 90\u202f% probability; where targets are noisy and rows few, more rows bring less than it "
-        "says. All of it is of an infinitely wide network; of trained ones: everwide forecast --of network."
+        f"says. All of it is of an infinitely wide network; {_others(problem)}"
     )
     return Text((_now(result), _twice(result), _next_goal(result)), notes=(note,), grids=(_grid(result),))
+
+
+def _others(problem: Problem) -> str:
+    """Where the same is said of trained networks."""
+    if problem.quick:
+        return "of trained ones: everwide forecast --of network, or a report that is not quick."
+    return "of trained ones at the end of this page."
 
 
 def _now(result: Forecast) -> Fact:

@@ -78,7 +78,7 @@ def width(problem: Problem) -> Width:
     """Train some networks and fit the kernel on the same rows, and look at both on others."""
     if len(problem.rows) < _FEWEST:
         raise ArchitectureError(f"it takes at least {_FEWEST} rows, and there are {len(problem.rows)}.")
-    size, net = _width(problem), trainable(problem)
+    size, net = width_for(problem), trainable(problem)
     trained = _trained(problem, net, size, "mup")
     alive = np.flatnonzero(~trained.diverged)
     if not len(alive):
@@ -116,7 +116,7 @@ def _references(problem: Problem) -> tuple[Values, Values]:
     return loss, same
 
 
-def _width(problem: Problem) -> int:
+def width_for(problem: Problem) -> int:
     """Every site of an image costs as much as a row: convolutions have few channels, and see small images only."""
     steps = explain(problem.net, problem.x.shape[1:]).to_dict()["steps"]
     sites = max((math.prod(step["output"][:-1]) for step in steps if step["output"][-1] is None), default=1)
