@@ -16,7 +16,8 @@ from everwide.report._page import Answer, Fact, Grid, Section, Text, thumbnail
 from report.report_tables import FORMULA, IMAGE, SCRIPT, hostile_table, number_table, small_net
 
 pytestmark = pytest.mark.once
-KEYS = ["data", "accuracy", "calibration", "forecast", "rows", "architecture", "modes", "training", "phase", "width"]
+KEYS = ["data", "accuracy", "calibration", "forecast", "rows", "labels", "architecture", "modes", "training", "phase"]
+KEYS += ["width"]
 
 
 class Reader(HTMLParser):

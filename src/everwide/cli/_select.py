@@ -76,24 +76,16 @@ def select(
     NEXT.csv holds the number of each row in the file, counted from 1, the reason, and the row itself. Near-duplicates
     of labelled or chosen rows are passed over.
     """
-    if output.suffix.lower() != ".csv":
-        raise misuse(f"{str(output)!r}: expected a name that ends in .csv.", "--output' / '-o")
-    if output.resolve() == data.resolve():
-        raise misuse(f"{str(output)!r} is the file that is read. Name another one.", "--output' / '-o")
-    if of not in _OF:
-        raise misuse(f"{of}: expected kernel or network.", "--of")
+    _check(data, output, of)
     with in_a_sentence():
-        from ..selection import query
         from ..tables import read_pool
 
         network, besides = named_network(net, "auto"), [one for one in (groups, costs) if one is not None]
         pool = read_pool(data, target=target, task=task, besides=besides)
         asked: dict[str, Any] = {"batch_size": size, "method": method, "task": pool.task, "seed": seed}
-        asked |= {"groups": None if groups is None else _texts(pool.column(groups))}
-        asked |= {"costs": None if costs is None else _numbers(pool.column(costs), costs)}
+        asked |= _columns(pool, groups, costs)
         with bar("choosing rows") as tick:
-            learned = _learned(pool, network, of, seed, tick)
-            picked = query(learned.x, learned.labels, learned.model, **asked)
+            picked = _picked(_learned(pool, network, of, seed, tick), asked)
             verdict = str(picked.stop()) if stop else None
         known = _known(pool, picked, output, verdict)
         note(*known["notes"])
@@ -101,15 +93,30 @@ def select(
         print_json(known) if as_json else _print(known)
 
 
-def _texts(column: np.ndarray) -> np.ndarray:
-    return np.array([str(value) for value in column.tolist()])
+def _check(data: Path, output: Path, of: str) -> None:
+    if output.suffix.lower() != ".csv":
+        raise misuse(f"{str(output)!r}: expected a name that ends in .csv.", "--output' / '-o")
+    if output.resolve() == data.resolve():
+        raise misuse(f"{str(output)!r} is the file that is read. Name another one.", "--output' / '-o")
+    if of not in _OF:
+        raise misuse(f"{of}: expected kernel or network.", "--of")
 
 
-def _numbers(column: np.ndarray, name: str) -> np.ndarray:
+def _picked(learned: _Learned, asked: dict[str, Any]) -> Any:
+    from ..selection import query
+
+    return query(learned.x, learned.labels, learned.model, **asked)
+
+
+def _columns(pool: Any, groups: str | None, costs: str | None) -> dict[str, np.ndarray]:
+    """What the file says of rows that is no input."""
+    asked = {} if groups is None else {"groups": np.array([str(value) for value in pool.column(groups).tolist()])}
+    if costs is None:
+        return asked
     try:
-        return column.astype(np.float64)
+        return asked | {"costs": pool.column(costs).astype(np.float64)}
     except (TypeError, ValueError):
-        raise misuse(f"{name}: expected a column of numbers.", "--costs") from None
+        raise misuse(f"{costs}: expected a column of numbers.", "--costs") from None
 
 
 def _learned(pool: Any, network: Any, of: str, seed: int, tick: Any) -> _Learned:

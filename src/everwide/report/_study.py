@@ -18,9 +18,22 @@ from .._words import plain
 from ..layers import AbstractLayer
 from ..tables import Table
 from ._page import Answer, Fact, Section, page_of
-from ._sections import accuracy, ahead, architecture, calibration, data, forecast, modes, phase, rows, training, width
+from ._sections import (
+    accuracy,
+    ahead,
+    architecture,
+    calibration,
+    data,
+    forecast,
+    labels,
+    modes,
+    phase,
+    rows,
+    training,
+    width,
+)
 
-_ORDER = (data, accuracy, calibration, forecast, rows, architecture, modes, training, phase, width, ahead)
+_ORDER = (data, accuracy, calibration, forecast, rows, labels, architecture, modes, training, phase, width, ahead)
 SECTIONS: tuple[Section[Any], ...] = tuple(room.SECTION for room in _ORDER)
 # What data can do to a section: values that do not fit, singular matrices, numbers that overflow, too little room.
 _FAULTS = (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryBudgetError, MemoryError, NotImplementedError)

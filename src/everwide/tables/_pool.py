@@ -39,11 +39,11 @@ class Pool:
             raise TableError(f"{self.table.source} has arrays and no columns: there is no {name!r}.")
         return self._frame[chosen_name(list(self._frame.columns), name, self.table.source)].to_numpy()
 
-    def written(self, rows: Any) -> list[dict[str, Any]]:
+    def written(self, places: Any) -> list[dict[str, Any]]:
         """Rows as the file has them, by columns; without any, where the file holds arrays."""
         if self._frame is None:
-            return [{} for _ in rows]
-        some = self._frame.iloc[list(rows)].astype(object)
+            return [{} for _ in places]
+        some = self._frame.iloc[list(places)].astype(object)
         return [
             {str(name): value for name, value in row.items()} for row in some.where(some.notna(), "").to_dict("records")
         ]
@@ -63,7 +63,7 @@ def read_pool(
 
     Returns:
         `table`, the inputs of all rows; `labels`; `target`, `task`, `labelled` (how many are); `column(name)` and
-        `written(rows)`: what the file has. What cannot be used raises `TableError`.
+        `written(places)`: what the file has. What cannot be used raises `TableError`.
 
     >>> import pathlib, tempfile
     >>> from everwide.tables import read_pool
