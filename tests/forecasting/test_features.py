@@ -55,6 +55,12 @@ def test_a_noisy_plane_does_not_and_kernels_are_as_good_as_a_ridge_on_the_column
     assert told.kernel_error == pytest.approx(np.mean((ridge - PLANE) ** 2), rel=0.25)
 
 
+def test_the_best_kernel_is_taken_on_a_plane_without_noise():
+    told = fc.features_matter(NET, X, X[:, 0], width=32)
+    assert told.kernel_error < 1e-10 < told.network_error
+    assert told.verdict == "not seen"
+
+
 def test_coin_flips_have_none():
     told = fc.features_matter(NET, X, COINS, width=32)
     assert told.verdict == "not seen"
@@ -69,8 +75,8 @@ def test_networks_that_are_just_a_tenth_better_are_seldom_called_surely_so():
     surely = np.array([_probability(one, 0.9 * one * ratio) for one, ratio in zip(kernel, ratios, strict=True)])
     assert 0.008 < np.mean(surely > 0.95) < 0.028
     assert 0.008 < np.mean(surely < 0.05) < 0.028
-    exact = _probability(np.zeros(5), np.full(5, 1e-4))
-    assert exact == 0.001  # the kernel makes no error
+    for kernel, network in ((0.0, 1e-4), (1e-10, 1e-15)):  # the kernel makes no error that counts
+        assert _probability(np.full(5, kernel), np.full(5, network)) == 0.001
 
 
 @pytest.mark.slow

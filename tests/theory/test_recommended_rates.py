@@ -137,6 +137,8 @@ def test_a_product_of_matrices_catapults_too_and_a_single_one_does_not():
     assert not np.isfinite(last(train(start, optax.sgd, 1.5 * told.diverges[1], 1, 120, product)[0]))
     alone = rates.stable_rates(single, X)
     assert alone.diverges == (alone.gradient_descent, alone.gradient_descent)
+    first_only = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(1, frozen=True))
+    assert rates.stable_rates(first_only, X).diverges[0] > 1.5 * rates.stable_rates(first_only, X).gradient_descent
 
 
 def test_narrow_networks_have_larger_eigenvalues():
