@@ -1,5 +1,7 @@
 """What people pass, and what comes back: models, labels with holes, costs, groups, twins, and refusals."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -134,6 +136,16 @@ def test_modules_of_equinox_and_torch():
     assert chosen.indices[0] == 20 + np.abs(chances[:, 0] - chances[:, 1]).argmin()
 
 
+def test_one_logit_is_of_the_second_class():
+    x = as_jax(rows())
+    fn, params = network(1)
+    y = classes(x)
+    two = {"w": params["w"], "v": jnp.concatenate([jnp.zeros_like(params["v"]), params["v"]], 1)}
+    one_logit, two_logits = (sel.query(x, y, (fn, p), method="margin", batch_size=5).indices for p in (params, two))
+    np.testing.assert_array_equal(one_logit, two_logits)
+    assert len(sel.query(x, y, (fn, params), method="badge", batch_size=5).indices) == 5
+
+
 @pytest.mark.once
 def test_our_estimators_and_no_model_are_the_same():
     from everwide.estimators import WideClassifier
@@ -203,6 +215,14 @@ def test_near_duplicates_are_passed_over_and_named():
     assert other not in chosen.indices
     assert chosen.passed_over[other] == 3
     assert "Only 39 rows of 40" in chosen.note
+
+
+def test_a_selection_can_be_sent_elsewhere():
+    x = rows()
+    chosen = sel.query(x, numbers(x), kernel="inputs", batch_size=2)
+    again = pickle.loads(pickle.dumps(chosen))
+    np.testing.assert_array_equal(again.indices, chosen.indices)
+    assert str(again) == str(chosen)
 
 
 def test_candidates_may_be_named():
@@ -296,6 +316,8 @@ def test_models_that_do_not_fit_are_refused():
         sel.query(x, y, fitted, method="margin")
     with pytest.raises(ew.InputError, match=r"needs a model that can be differentiated.*DecisionTree"):
         sel.query(x, y, tree.DecisionTreeClassifier().fit(x[:20], y[:20]), kernel="tangent", method="lcmd")
+    with pytest.raises(ew.InputError, match="2 outputs, and y 1"):
+        sel.query(as_jax(x), numbers(x), network())
     text = np.array(["a", "b", "c"] + [None] * 57, object)
     with pytest.raises(ew.InputError, match="2 outputs and y 3 classes"):
         sel.query(as_jax(x), text, network())

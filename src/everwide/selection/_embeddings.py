@@ -12,7 +12,7 @@ from jaxtyping import Float
 from .._checks import InputError
 from .._engine import budget, checked_kernel, require
 from .._gram import diagonal, nngp, ntk
-from ..empirical import as_model, tangent_features
+from ..empirical import as_model, evaluate, tangent_features
 from ..layers import AbstractLayer
 from ..spectral import partial_cholesky
 from ._learners import AbstractLearner, Estimator, Network, take
@@ -59,33 +59,84 @@ class Tangent(AbstractEmbedding):
         return self._projected(rows, None, dim, seed)
 
     def weighted(self, rows: np.ndarray, weights: np.ndarray, dim: int, seed: int) -> Float[np.ndarray, "n p"]:
-        return self._projected(rows, weights, dim, seed)
+        single = evaluate(self.model, None, take(self.x, rows[:1])).shape[1] == 1
+        return self._projected(rows, weights[:, 1:] if single else weights, dim, seed)  # one logit is of the second
 
     def _projected(self, rows: np.ndarray, weights: np.ndarray | None, dim: int, seed: int) -> np.ndarray:
         key, x = jax.random.key(seed), take(self.x, rows)
         return tangent_features(self.model, None, x, key, dim, outputs="trace", weights=weights, last=self.last)
 
 
-@dataclass(frozen=True, eq=False)
-class Fixed(AbstractEmbedding):
-    """Features that are there: of inputs, or of a kernel, which all outputs share."""
+class AbstractShared(AbstractEmbedding):
+    """A kernel that all outputs share."""
 
-    known: Any  # of all rows, or a function of rows, dim and seed
+    def weighted(self, rows: np.ndarray, weights: np.ndarray, dim: int, seed: int) -> Float[np.ndarray, "n p"]:
+        features = self.features(rows, dim, seed)
+        if features.shape[1] * weights.shape[1] <= dim:
+            return (features[:, :, None] * weights[:, None]).reshape(len(rows), -1)
+        rng = np.random.default_rng(seed)
+        left, right = (rng.choice([-1.0, 1.0], size=(part.shape[1], dim)) for part in (features, weights))
+        return (features @ left) * (weights @ right) / dim**0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs(AbstractShared):
+    """Scaled inputs."""
+
+    inputs: Float[np.ndarray, "n *shape"]
+
+    @property
+    def words(self) -> str:
+        return "scaled inputs"
+
+    def features(self, rows: np.ndarray, dim: int, seed: int) -> Float[np.ndarray, "n p"]:
+        scaled = standardized(self.inputs[rows])
+        if scaled.shape[1] <= 2 * dim:
+            return scaled
+        return scaled @ np.random.default_rng(seed).choice([-1.0, 1.0], size=(scaled.shape[1], dim)) / dim**0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Infinite(AbstractShared):
+    """The kernel of an infinitely wide network."""
+
+    net: AbstractLayer
+    x: np.ndarray
+    which: str
     name: str
 
     @property
     def words(self) -> str:
-        return self.name
+        return f"{self.which} kernel of {self.name}, infinitely wide"
 
     def features(self, rows: np.ndarray, dim: int, seed: int) -> Float[np.ndarray, "n p"]:
-        return self.known(rows, dim, seed)
+        kernel, some = {"ntk": ntk, "nngp": nngp}[self.which], self.x[rows]
+        own = np.asarray(getattr(diagonal(self.net, some), self.which), np.float64)
+        if own.ndim != 1:
+            raise InputError("The network has outputs at sites. End it with Flatten or pooling.")
+        return partial_cholesky(
+            lambda columns: kernel(self.net, some, some[columns]), own, _size(len(rows), dim), seed=seed
+        )
 
-    def weighted(self, rows: np.ndarray, weights: np.ndarray, dim: int, seed: int) -> Float[np.ndarray, "n p"]:
-        features, rng = self.features(rows, dim, seed), np.random.default_rng(seed)
-        if features.shape[1] * weights.shape[1] <= dim:
-            return (features[:, :, None] * weights[:, None]).reshape(len(rows), -1)
-        left, right = (rng.choice([-1.0, 1.0], size=(part.shape[1], dim)) for part in (features, weights))
-        return (features @ left) * (weights @ right) / dim**0.5
+
+@dataclass(frozen=True, eq=False)
+class Matrix(AbstractShared):
+    """A kernel matrix of all rows."""
+
+    matrix: Float[np.ndarray, "n n"]
+
+    @property
+    def words(self) -> str:
+        return "given kernel matrix"
+
+    def features(self, rows: np.ndarray, dim: int, seed: int) -> Float[np.ndarray, "n p"]:
+        some = self.matrix[np.ix_(rows, rows)]
+        return partial_cholesky(lambda columns: some[:, columns], np.diagonal(some), _size(len(rows), dim), seed=seed)
+
+
+def _size(n: int, dim: int) -> int:
+    """Columns of a kernel that are computed: all of them, if there are few."""
+    return n if n <= _EXACT else dim
 
 
 def embedding_of(
@@ -93,11 +144,18 @@ def embedding_of(
 ) -> AbstractEmbedding:
     """What a kernel says of rows; by default the model's own."""
     if isinstance(kernel, AbstractLayer):
-        return Fixed(_of_network(kernel, inputs, which), f"{which} kernel of the given network, infinitely wide")
+        if which not in ("ntk", "nngp"):
+            raise InputError(f"which={which!r}: expected 'ntk' or 'nngp'.")
+        return Infinite(kernel, inputs, which, "the given network")
     if isinstance(kernel, str) and kernel not in _KERNELS:
         raise InputError(f"kernel={kernel!r}: expected one of {', '.join(map(repr, _KERNELS))}, a network or a matrix.")
     if kernel is not None and not isinstance(kernel, str):
-        return Fixed(_of_matrix(kernel, len(inputs)), "given kernel matrix")
+        matrix = checked_kernel(kernel)
+        if len(matrix) != len(inputs):
+            raise InputError(
+                f"The kernel matrix has shape {matrix.shape}: expected one for all rows of x, {len(inputs)}."
+            )
+        return Matrix(matrix)
     if kernel in ("tangent", "last_layer") or kernel is None:
         network, shown = _network_of(learner, x)
         if network is not None:
@@ -109,9 +167,9 @@ def embedding_of(
                 f"Equinox, Flax NNX or PyTorch module; got {kind}. Use kernel='inputs', or a network of everwide."
             )
         if isinstance(learner, Estimator) and learner.network is not None:
-            known = _of_network(learner.network, learner.model.transform_inputs(x), learner.model.choice_.which)
-            return Fixed(known, f"{learner.model.choice_.which} kernel of {learner.model.choice_.description}")
-    return Fixed(_of_inputs(inputs), "scaled inputs")
+            choice = learner.model.choice_
+            return Infinite(learner.network, learner.model.transform_inputs(x), choice.which, choice.description)
+    return Inputs(inputs)
 
 
 def standardized(inputs: Float[np.ndarray, "n *shape"]) -> Float[np.ndarray, "n d"]:
@@ -128,49 +186,6 @@ def dim_for(n: int, memory: int | None) -> int:
     have = budget(memory)
     require(8 * _COPIES * n * _FEWEST, have, f"Features of {n} rows", "Give fewer candidates.")
     return int(min(DIM, have // (8 * _COPIES * n)))
-
-
-def _of_inputs(inputs: np.ndarray) -> Any:
-    def known(rows: np.ndarray, dim: int, seed: int) -> np.ndarray:
-        return _narrow(standardized(inputs[rows]), dim, seed)
-
-    return known
-
-
-def _of_network(net: AbstractLayer, x: np.ndarray, which: str) -> Any:
-    kernel = {"ntk": ntk, "nngp": nngp}.get(which)
-    if kernel is None:
-        raise InputError(f"which={which!r}: expected 'ntk' or 'nngp'.")
-
-    def known(rows: np.ndarray, dim: int, seed: int) -> np.ndarray:
-        some = x[rows]
-        own = np.asarray(getattr(diagonal(net, some), which), np.float64)
-        if own.ndim != 1:
-            raise InputError("The network has outputs at sites. End it with Flatten or pooling.")
-        size = max(dim, len(rows) if len(rows) <= _EXACT else 0)
-        return partial_cholesky(lambda columns: kernel(net, some, some[columns]), own, size, seed=seed)
-
-    return known
-
-
-def _of_matrix(kernel: Any, n: int) -> Any:
-    matrix = checked_kernel(kernel)
-    if len(matrix) != n:
-        raise InputError(f"The kernel matrix has shape {matrix.shape}, expected ({n}, {n}): all rows of x.")
-
-    def known(rows: np.ndarray, dim: int, seed: int) -> np.ndarray:
-        some = matrix[np.ix_(rows, rows)]
-        size = max(dim, len(rows) if len(rows) <= _EXACT else 0)
-        return partial_cholesky(lambda columns: some[:, columns], np.diagonal(some), size, seed=seed)
-
-    return known
-
-
-def _narrow(features: np.ndarray, dim: int, seed: int) -> np.ndarray:
-    """At most twice as many columns as asked for, by a random projection."""
-    if features.shape[1] <= 2 * dim:
-        return features
-    return features @ np.random.default_rng(seed).choice([-1.0, 1.0], size=(features.shape[1], dim)) / dim**0.5
 
 
 def _network_of(learner: AbstractLearner | None, x: Any) -> tuple[Network | None, Any]:

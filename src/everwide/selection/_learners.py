@@ -63,7 +63,7 @@ class Network(AbstractLearner):
             return np.arange(max(k, 2))
         raise InputError(
             f"The model has {several(k, 'output')} and y {several(len(seen), 'class', 'classes')}: which is which? "
-            f"Number the classes from 0 to {max(k, 2) - 1}, in the order of the outputs."
+            f"Number the classes from 0 to {max(k, 2) - 1}, in the order of the outputs, or pass task='regression'."
         )
 
     def outputs(self, x: Any, classes: np.ndarray | None) -> Float[np.ndarray, "n k"]:

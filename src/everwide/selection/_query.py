@@ -1,6 +1,6 @@
 """Which rows to label next, and why."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ from ._methods import (
 )
 from ._plan import Method, Plan, plan_of
 from ._posterior import Posterior
-from ._stop import Stop, stop_of
+from ._stop import Outlook, Stop, stop_of
 from ._targets import Targets, targets_of
 
 _POSTERIOR_RIDGE = 1e-6
@@ -49,7 +49,7 @@ class Selection:
     scores: Float[np.ndarray, " b"]
     passed_over: dict[int, int]
     note: str
-    _stop: Callable[[int, float], Stop] = field(repr=False)
+    _outlook: Outlook = field(repr=False)
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.indices, self.why))
@@ -59,7 +59,7 @@ class Selection:
 
         They are not if random ones would lower the error by less than the share `worth` of it.
         """
-        return self._stop(whole(len(self.indices) if more is None else more, "more"), share(worth, "worth"))
+        return stop_of(self._outlook, whole(len(self.indices) if more is None else more, "more"), share(worth, "worth"))
 
     def __str__(self) -> str:
         lines = [f"{row}: {reason}" for row, reason in zip(self.indices.tolist(), self.why, strict=True)]
@@ -145,14 +145,10 @@ def query(
     picks, why, scores = driver.run(_started(plan, pool, size), size)
     words = embedding.words if plan.uses_features else "none"
     twins = {int(problem.order[row]): int(problem.order[twin]) for row, twin in driver.passed_over.items()}
-
-    def stop(more: int, worth: float) -> Stop:
-        features = embedding.features(targets.labelled, dim_for(len(inputs), memory), seed)
-        return stop_of(x, targets, model, features, more, seed, worth)
-
+    outlook = Outlook(x, targets, model, embedding, dim_for(len(inputs), memory), seed)
     indices = problem.order[pool.labelled + picks]
     note = " ".join([*plan.notes, *_notes(len(picks), size, twins)])
-    return Selection(indices, why, str(plan.method), words, str(plan.transform), scores, twins, note, stop)
+    return Selection(indices, why, str(plan.method), words, str(plan.transform), scores, twins, note, outlook)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +173,10 @@ class _Problem:
         outputs = None
         if learner is not None and (classes is None or len(classes) > 1):
             outputs = learner.outputs(take(self.x, self.order), classes)
+            if outputs.shape[1] != y.shape[1]:
+                raise InputError(
+                    f"The model has {several(outputs.shape[1], 'output')}, and y {y.shape[1]}: they must agree."
+                )
         start = np.tile(y.mean(0) if len(y) else np.zeros(y.shape[1]), (len(self.order), 1))
         if learner is not None and outputs is not None and not learner.is_kernel_machine:
             start = outputs

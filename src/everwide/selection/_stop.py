@@ -2,13 +2,14 @@
 
 import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._checks import InputError
 from .._words import number, several
 from ..forecasting import forecast, learning_curve_of
+from ._embeddings import AbstractEmbedding
 from ._learners import take
 from ._targets import Targets
 
@@ -35,8 +36,20 @@ class Stop:
         return self.sentence
 
 
-def stop_of(x: Any, targets: Targets, model: Any, features: np.ndarray, more: int, seed: int, worth: float) -> Stop:
+class Outlook(NamedTuple):
+    """What a forecast reads: rows, labels, the model, and features of the labelled rows."""
+
+    x: Any
+    targets: Targets
+    model: Any
+    embedding: AbstractEmbedding
+    dim: int
+    seed: int
+
+
+def stop_of(outlook: Outlook, more: int, worth: float) -> Stop:
     """Of an estimator by fits to parts of the labelled rows; of all else by the kernel of its features."""
+    x, targets, model, embedding, dim, seed = outlook
     m = len(targets.labelled)
     y = targets.names if targets.names is not None else targets.numbers
     assert y is not None
@@ -50,6 +63,7 @@ def stop_of(x: Any, targets: Targets, model: Any, features: np.ndarray, more: in
         curve: Any = learning_curve_of(copy.deepcopy(model), rows, y, sizes, task=task, seed=seed)
         unit, error, low, high = curve.unit, curve.error, curve.low, curve.high
     else:
+        features = embedding.features(targets.labelled, dim, seed).astype(np.float64)
         kernel = features @ features.T
         curve = forecast(kernel, None, y, sizes, task=task, seed=seed)
         classes = curve.accuracy is not None
