@@ -100,6 +100,13 @@ def test_a_trial_trains_a_network_of_that_width(run, numbers):
     assert run("rate", numbers, "--trial", "lion").exit_code == 2
 
 
+@pytest.mark.parametrize("option", ["--width", "--steps"])
+def test_what_belongs_to_a_trial_is_not_ignored_without_one(run, numbers, option):
+    result = run("rate", numbers, option, "64")
+    assert result.exit_code == 2
+    assert "add --trial" in result.stderr
+
+
 @pytest.fixture
 def classes(tmp_path, x):
     np.savez(tmp_path / "classes.npz", X=x, y=np.where(x[:, 0] > 0, "up", "down"))

@@ -45,8 +45,10 @@ def rate(
             metavar="|".join(_TRIALS), help="Train a finite network at many rates, to recommend one: minutes."
         ),
     ] = None,
-    width: Annotated[int, typer.Option(min=1, help="Of the network of the trial.")] = 256,
-    steps: Annotated[int, typer.Option(min=32, help="Of the training that the trial is for.")] = 200,
+    width: Annotated[int | None, typer.Option(min=1, help="Of the network of the trial; 256 by default.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=32, help="Of the training that the trial is for; 200 by default.")
+    ] = None,
     quick: Quick = False,
     sample: Sample = None,
     seed: Seed = 0,
@@ -57,8 +59,7 @@ def rate(
     Without a trial: of full batches, for the mean squared loss, in the NTK parametrization. Targets are scaled to unit
     variance, classes are indicators, columns are scaled as the report scales them.
     """
-    if trial not in (None, *_TRIALS):
-        raise misuse(f"{trial!r}: expected one of {', '.join(_TRIALS)}.", "--trial")
+    _check(trial, width, steps)
     with in_a_sentence():
         from .._problem import prepare
         from ..theory.rates import fit_times, stable_rates
@@ -68,8 +69,19 @@ def rate(
         kernel, y = problem.kernel.ntk, problem.y
         rates, times = stable_rates(kernel, y=y, momentum=momentum, net=problem.net), fit_times(kernel, None, y)
         known = problem.to_dict() | vars(rates) | {"fit_times": {f"{one:g}": times.time(one) for one in _FRACTIONS}}
-        known |= {"layers": _layers(problem.net), "trial": _tried(problem, trial, width, steps, momentum, seed)}
+        known |= {
+            "layers": _layers(problem.net),
+            "trial": _tried(problem, trial, width or 256, steps or 200, momentum, seed),
+        }
         print_json(known) if as_json else _print(known, momentum)
+
+
+def _check(trial: str | None, width: int | None, steps: int | None) -> None:
+    if trial not in (None, *_TRIALS):
+        raise misuse(f"{trial!r}: expected one of {', '.join(_TRIALS)}.", "--trial")
+    for option, value in (("--width", width), ("--steps", steps)):
+        if trial is None and value is not None:
+            raise misuse("it belongs to a trial: add --trial adam.", option)
 
 
 def _layers(net: Any) -> str:
