@@ -84,7 +84,7 @@ bench: $(VENV)/.has-test .bench/.installed  ## the speed against neural-tangents
 bench-training: $(VENV)/.has-test .bench/.installed  ## training against neural-tangents; ARGS= to benchmarks/training.py
 	$(BIN)/python benchmarks/training.py $(ARGS)
 
-bench-empirical: $(VENV)/.has-test .bench-empirical/.installed  ## empirical kernels against all; ARGS= to empirical.py
+bench-empirical: $(VENV)/.has-test .bench-empirical/.installed .bench-netket/.installed  ## empirical kernels against all; ARGS= to empirical.py
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python benchmarks/empirical.py $(ARGS)
 
@@ -127,7 +127,7 @@ reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches
-	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical .bench-netket site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # .venv/.has-NAME: the package with its extra NAME is installed, as pyproject.toml has it now.
 .PRECIOUS: $(VENV)/.has-%
@@ -155,6 +155,10 @@ $(VENV)/bin/python:
 
 .bench/.installed: benchmarks/incumbent.txt
 .bench-empirical/.installed: benchmarks/empirical_incumbent.txt
+.bench-netket/.installed: benchmarks/empirical_netket.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
 .bench/.installed .bench-empirical/.installed:
 	@$(BENCH_PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' \
 		|| { echo "This jaxlib needs Python 3.12 or earlier: make $@ BENCH_PYTHON=python3.12" >&2; exit 1; }

@@ -50,15 +50,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class Bench:
-    """Both environments and how often to measure."""
+    """The environments of others and how often to measure."""
 
     incumbent: str
+    netket: str
     repeats: int
 
     def worker(self, peer: str) -> Worker:
         """A fresh process for a peer."""
         environment, script, _ = PEERS[peer]
-        return Worker(self.incumbent if environment == "incumbent" else sys.executable, script)
+        pythons = {"incumbent": self.incumbent, "netket": self.netket, "project": sys.executable}
+        return Worker(pythons[environment], script)
 
     def measure(self, row: Row, peer: str) -> Measured:
         """Two fresh processes, a warm-up each, then in turns."""
@@ -99,6 +101,7 @@ def say(text: str) -> None:
 
 def _arguments() -> argparse.Namespace:
     default = os.environ.get("EVERWIDE_EMPIRICAL_PYTHON", str(HERE.parent / ".bench-empirical" / "bin" / "python"))
+    netket = os.environ.get("EVERWIDE_NETKET_PYTHON", str(HERE.parent / ".bench-netket" / "bin" / "python"))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="*", metavar="PATTERN", help="kernels whose name contains or matches this")
     parser.add_argument("--peer", default="*", metavar="PATTERN", help="peers whose name contains or matches this")
@@ -107,6 +110,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few examples, for trying the script; proves nothing")
     parser.add_argument("--record", action="store_true", help="write the table into benchmarks/README.md")
     parser.add_argument("--incumbent", default=default, metavar="PYTHON", help="Python with empirical_incumbent.txt")
+    parser.add_argument("--netket", default=netket, metavar="PYTHON", help="Python with empirical_netket.txt")
     return parser.parse_args()
 
 
@@ -115,7 +119,7 @@ def main() -> None:
     args = _arguments()
     if not Path(args.incumbent).exists():
         raise SystemExit(f"No {args.incumbent}: make an environment of empirical_incumbent.txt, or use --incumbent.")
-    bench = Bench(args.incumbent, args.repeats or (2 if args.quick else 5))
+    bench = Bench(args.incumbent, args.netket, args.repeats or (2 if args.quick else 5))
     wanted = lambda pattern, name: fnmatch.fnmatch(name, f"*{pattern}*")
     before, found = machine(), []
     for row in (row for row in ROWS if wanted(args.only, row.name)):
@@ -123,7 +127,7 @@ def main() -> None:
             try:
                 found.append(bench.measure(row.quick() if args.quick else row, peer))
                 say("; ".join(found[-1].cells()))
-            except WorkerError as error:  # the other rows are still worth their time
+            except (WorkerError, FileNotFoundError) as error:  # the other rows are still worth their time
                 say(f"{row.name}, {peer}: no result, {str(error).strip().splitlines()[-1]}")
     text = "\n\n".join(
         [

@@ -42,4 +42,24 @@ def _attention(p, z):
     return mixed.reshape(z.shape) @ p["o"]["w"]
 
 
-MODELS = {"MLP": mlp, "CNN": cnn, "transformer block": transformer}
+def wave_function(p, spins):
+    """The logarithm of the amplitude of a configuration of spins: complex, and holomorphic in its parameters."""
+    h = spins.astype(jnp.complex64)
+    for layer in p["layers"]:
+        h = jnp.log(jnp.cosh(h @ layer["w"] + layer["b"]))
+    return h.sum()
+
+
+def solution(p, x):
+    *hidden, last = p["layers"]
+    for layer in hidden:
+        x = jnp.tanh(x @ layer["w"] + layer["b"])
+    return (x @ last["w"] + last["b"])[0]
+
+
+def residual(p, x):
+    """Of Poisson's equation."""
+    return jnp.trace(jax.hessian(solution, 1)(p, x)) - jnp.sin(x).prod()
+
+
+MODELS = {"MLP": mlp, "CNN": cnn, "transformer block": transformer, "wave function": wave_function, "PINN": residual}

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from empirical_models import MODELS
-from empirical_work import examples, parameters
+from empirical_models import MODELS, residual, solution
+from empirical_work import BOUNDARY, examples, parameters
 from protocol import peak_bytes, serve, timed, versions
 
 PACKAGES = ("everwide", "jax", "jaxlib", "numpy")
@@ -26,6 +26,55 @@ def naive(f: Callable, outputs: str) -> Callable:
     return lambda params, x: np.asarray(kernel(params, x))
 
 
+def naive_complex(f: Callable) -> Callable:
+    """Real and imaginary parts of the output, by those of the parameters, relative to their mean."""
+
+    @jax.jit
+    def kernel(params, x):
+        def parts(real, one):
+            y = f(jax.tree.map(jax.lax.complex, *real), one)
+            return jnp.stack([y.real, y.imag])
+
+        real = jax.tree.map(jnp.real, params), jax.tree.map(jnp.imag, params)
+        jacobians = jax.tree.leaves(jax.vmap(jax.jacrev(parts), (None, 0))(real, x))
+        flat = [j.reshape(*j.shape[:2], -1) for j in jacobians]
+        return sum(jnp.einsum("nap,mbp->nmab", j - j.mean(0), j - j.mean(0)) for j in flat)
+
+    return lambda params, x: np.asarray(kernel(params, x))
+
+
+def naive_terms(params, x) -> Callable[[], np.ndarray]:
+    """The Jacobians of residual and boundary, below each other, and their products."""
+
+    @jax.jit
+    def kernel(params, inside, boundary):
+        pairs = (residual, inside), (solution, boundary)
+        rows = [jax.tree.leaves(jax.vmap(jax.grad(f), (None, 0))(params, points)) for f, points in pairs]
+        flat = [jnp.concatenate([j.reshape(len(j), -1) for j in both]) for both in zip(*rows, strict=True)]
+        return sum(j @ j.T for j in flat)
+
+    return lambda: np.asarray(kernel(params, x, x[: len(x) // BOUNDARY]))
+
+
+def kernel_of(question: dict, params, x) -> Callable[[], np.ndarray]:
+    """What is timed."""
+    f, outputs, is_naive = MODELS[question["model"]], question["outputs"], question["how"] == "naive"
+    if is_naive and outputs == "terms":
+        return naive_terms(params, x)
+    if is_naive:
+        kernel = naive_complex(f) if outputs == "complex" else naive(f, outputs)
+        return lambda: kernel(params, x)
+
+    import everwide.empirical as emp
+
+    if outputs == "terms":
+        points = {"pde": x, "boundary": x[: len(x) // BOUNDARY]}
+        return lambda: emp.ntk_blocks_of({"pde": residual, "boundary": solution}, params, points).matrix
+    if outputs == "complex":
+        return lambda: emp.empirical_ntk(f, params, x, centred=True)
+    return lambda: emp.empirical_ntk(f, params, x, outputs=outputs)
+
+
 class Session:
     """What the worker holds between two questions."""
 
@@ -34,16 +83,8 @@ class Session:
 
     def prepare(self, question: dict) -> dict:
         """Compile, and run once, untimed."""
-        f, outputs = MODELS[question["model"]], question["outputs"]
         params = jax.tree.map(jnp.asarray, parameters(question["model"]))
-        x = examples(question["model"], question["n"])
-        if question["how"] == "naive":
-            kernel = naive(f, outputs)
-            self.run = lambda: kernel(params, x)
-        else:
-            import everwide.empirical as emp
-
-            self.run = lambda: emp.empirical_ntk(f, params, x, outputs=outputs)
+        self.run = kernel_of(question, params, examples(question["model"], question["n"]))
         return {"sample": [float(v) for v in self.run()[0, 1].ravel()]}
 
     def time(self, _: dict) -> dict:

@@ -8,6 +8,8 @@ SEED = 2024
 MLP = (784, 1024, 1024, 1024, 10)
 CHANNELS, SIDE = (3, 64, 64, 64), 16
 WIDTH, HEADS, TOKENS, FEATURES, OUTPUTS = 128, 4, 32, 16, 10
+WAVE, PINN = (64, 256, 256), (2, 256, 256, 256, 1)
+BOUNDARY = 4  # points inside for each on the boundary
 
 # Everybody who computes a kernel: the environment (a key of `empirical.Bench`), the script, and how it is asked.
 PEERS = {
@@ -17,8 +19,11 @@ PEERS = {
     "torch.func": ("project", "empirical_torch.py", "func"),
     "PyTorch hooks": ("project", "empirical_torch.py", "hooks"),
     "naive JAX": ("project", "empirical_ours.py", "naive"),
+    "NetKet on the fly": ("netket", "empirical_netket.py", "on the fly"),
+    "NetKet Jacobian": ("netket", "empirical_netket.py", "jacobian"),
 }
 FAST = ("neural-tangents 3", "PyTorch hooks")
+NETKET = ("NetKet on the fly", "NetKet Jacobian", "naive JAX")
 HEAVY = ("neural-tangents 1", "neural-tangents 2", "torch.func", "naive JAX")  # seconds, and gigabytes
 
 
@@ -59,6 +64,8 @@ ROWS = (
     Row("CNN", 64, "trace", FAST),
     Row("transformer block", 32, "full", FAST + HEAVY),
     Row("transformer block", 32, "trace", FAST),
+    Row("wave function", 256, "complex", NETKET, ratio=tuple((peer, 1.5) for peer in NETKET)),
+    Row("PINN", 512, "terms", ("naive JAX",), ratio=(("naive JAX", 1.5),)),
 )
 
 
@@ -74,6 +81,12 @@ def parameters(model: str) -> dict:
     if model == "CNN":
         layers = [affine(3, 3, a, b) for a, b in itertools.pairwise(CHANNELS)]
         return {"layers": layers, "head": affine(CHANNELS[-1], OUTPUTS)}
+    if model == "PINN":
+        return {"layers": [affine(a, b) for a, b in itertools.pairwise(PINN)]}
+    if model == "wave function":
+        drawn = [[affine(a, b) for a, b in itertools.pairwise(WAVE)] for _ in range(2)]
+        both = [{name: (re[name] + 1j * im[name]) / 2 for name in re} for re, im in zip(*drawn, strict=True)]
+        return {"layers": [{name: a.astype(np.complex64) for name, a in layer.items()} for layer in both]}
     d = WIDTH
     norms = {name: {"g": 1 + 0.1 * draw(1, d)[0], "b": 0.1 * draw(1, d)[0]} for name in ("norm1", "norm2", "norm3")}
     square = {name: {"w": draw(d, d)} for name in ("q", "k", "v", "o")}
@@ -85,5 +98,12 @@ def examples(model: str, n: int):
     """The same examples for everybody, float32."""
     import numpy as np
 
-    shapes = {"MLP": (MLP[0],), "CNN": (SIDE, SIDE, CHANNELS[0]), "transformer block": (TOKENS, FEATURES)}
-    return np.random.default_rng(SEED + 1).standard_normal((n, *shapes[model])).astype(np.float32)
+    shapes = {
+        "MLP": (MLP[0],),
+        "CNN": (SIDE, SIDE, CHANNELS[0]),
+        "transformer block": (TOKENS, FEATURES),
+        "wave function": (WAVE[0],),
+        "PINN": (PINN[0],),
+    }
+    drawn = np.random.default_rng(SEED + 1).standard_normal((n, *shapes[model])).astype(np.float32)
+    return np.sign(drawn) if model == "wave function" else drawn

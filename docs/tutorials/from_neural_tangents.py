@@ -46,7 +46,7 @@
 # | `nt.predict.gradient_descent_mse_ensemble` | `everwide.training.Ensemble` |
 # | `nt.predict.gp_inference` | `everwide.training.GaussianProcess`, `Ensemble` with `spectral.ridge()` |
 # | `nt.predict.gradient_descent(loss, ...)` | `everwide.training.kernel_flow`; in steps: `everwide.training.train` |
-# | `nt.predict.max_learning_rate` | `everwide.training.max_learning_rate` |
+# | `nt.predict.max_learning_rate` | `everwide.training.max_learning_rate`; of an empirical kernel, of all its outputs |
 # | `nt.empirical_ntk_fn(f, vmap_axes=0)` | `ew.empirical_ntk(f, params, x1, x2, outputs="trace")` |
 # | `nt.empirical_ntk_fn(f, trace_axes=(), vmap_axes=0)` | `ew.empirical_ntk(f, params, x1, x2)` |
 # | `nt.empirical_nngp_fn(f)` | `f(x1) @ f(x2).T`; of an everwide network: `ew.gram(ew.empirical.Finite(...), x)` |

@@ -86,7 +86,8 @@ assert 0 < towards < 0.05  # a little nearer to the labels
 # ## Use it
 #
 # With the kernel of a model, everything on these pages applies to the model linearized around its parameters: training
-# in closed form, uncertainty, learning rates, forecasts. What would fine-tuning on 60 rows do, to any time?
+# in closed form, uncertainty, forecasts. What would fine-tuning on 60 rows do, to any time? (The mean over outputs is
+# an approximation here; the largest stable rate is `tr.max_learning_rate` of the kernel with all pairs of outputs.)
 
 # %%
 with torch.no_grad():

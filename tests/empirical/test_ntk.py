@@ -222,7 +222,6 @@ BAD = {
     "a matrix": (lambda p, x: x[:, None] * p[None], np.ones((2, 3)), ew.ArchitectureError, r"\(3, 3\).*jnp.ravel"),
     "an integer": (lambda p, x: (x @ p).astype(int), np.ones((2, 3)), ew.ArchitectureError, "returns int"),
     "nothing": (lambda p, x: (x * p)[:0], np.ones((2, 3)), ew.ArchitectureError, r"\(0,\)"),
-    "complex": (lambda p, x: lax.complex(x @ p, x @ p), np.ones((2, 3)), ew.ArchitectureError, "complex"),
     "no rows": (lambda p, x: x @ p, np.ones((0, 3)), ew.InputError, "empty"),
     "lists": (lambda p, x: x @ p, [1.0, 2.0], ew.InputError, "numpy.asarray"),
     "no arrays": (lambda p, x: x @ p, {}, ew.InputError, "no arrays"),

@@ -77,6 +77,10 @@ def test_factors_equal_brute_force(name):
     assert EQUAL.excess(got, expected_ntk(module, x[:3], x[3:])) < 1
 
 
+ATTENTION = {f"a.{name}" for name in ("in_proj_weight", "in_proj_bias", "bias_k", "bias_v")}
+ATTENTION |= {"a.out_proj.weight", "a.out_proj.bias"}
+
+
 def forms(name):
     tangents = torch_tangents(as_model(made(name)[0]), made(name)[1])
     return {n: f.role.value for n, f in zip(tangents.names, tangents.forms, strict=True)}
@@ -91,7 +95,14 @@ def forms(name):
         ("embedding", set()),
         ("elsewhere", {"scale", "unused", "a.weight"}),
         ("tied language model", {"table.weight"}),
-        ("gru", {"rnn.weight_ih_l0", "rnn.weight_hh_l0", "rnn.bias_ih_l0", "rnn.bias_hh_l0"}),
+        ("gru", set()),
+        ("lstm", set()),
+        ("rnn", {"start"}),
+        ("transformer", {f"block.norm{i}.{p}" for i in (1, 2) for p in ("weight", "bias")}),  # small as they are
+        ("attention", set()),
+        ("attention with keys of their own", {"a.in_proj_bias"}),
+        ("attention with a learned key", ATTENTION),
+        ("transposed convolutions", set()),
     ],
 )
 def test_only_what_no_layer_explains_is_plain(name, plain):

@@ -56,12 +56,55 @@ class Transformer(nn.Module):
 
 
 class Recurrent(nn.Module):
-    def __init__(self, kind):
+    """Reads hidden states and the last state; with a learned start, or none."""
+
+    def __init__(self, kind, starts=False, **options):
         super().__init__()
-        self.rnn, self.out = kind(5, 4, batch_first=True), nn.Linear(4, 2)
+        self.rnn = kind(5, 4, **options)
+        ways = 2 if self.rnn.bidirectional else 1
+        self.out = nn.Linear(4 * ways, 2)
+        self.start = nn.Parameter(torch.ones(self.rnn.num_layers * ways, 1, 4)) if starts else None
 
     def forward(self, x):
-        return self.out(self.rnn(x)[0][:, -1])
+        first = self.rnn.batch_first
+        start = None if self.start is None else self.start.expand(-1, len(x), -1)
+        hidden, last = self.rnn(x if first else x.transpose(0, 1), start)
+        last = last[0] if isinstance(last, tuple) else last
+        return self.out((hidden if first else hidden.transpose(0, 1))[:, 1]) + last.sum((0, 2))[:, None]
+
+
+class Attending(nn.Module):
+    """Attention of one sequence to another, with masks."""
+
+    def __init__(self, masks, **options):
+        super().__init__()
+        self.a, self.masks = nn.MultiheadAttention(6, 2, batch_first=True, **options), masks
+        self.read, self.key, self.out = nn.Linear(5, 6), nn.Linear(5, options.get("kdim", 6)), nn.Linear(6, 2)
+
+    def forward(self, x):
+        query, key = self.read(x), self.key(x.flip(1))
+        given = {}
+        if self.masks:
+            given["key_padding_mask"] = torch.zeros(x.shape[:2], dtype=torch.bool)
+            given["key_padding_mask"][:, 0] = True
+            given["attn_mask"] = torch.full((3, 3), -0.5, dtype=x.dtype).triu(1)
+            given["key_padding_mask"] = given["key_padding_mask"].to(x.dtype) * -9
+        y, shares = self.a(query, key, torch.tanh(key), **given)
+        return self.out(y).mean(1) + shares[:, 0, :2]
+
+
+class Opening(nn.Module):
+    """Transposed convolutions, with everything that they can be told."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.ConvTranspose2d(2, 4, (3, 2), stride=(2, 3), padding=(1, 0), output_padding=(1, 2), groups=2)
+        self.b = nn.ConvTranspose2d(4, 3, 2, dilation=3, output_padding=2, bias=False)
+        self.c = nn.ConvTranspose1d(3, 2, 3, stride=2)
+
+    def forward(self, x):
+        y = self.b(torch.tanh(self.a(x[:, :, :3, :3]))).mean(-1)
+        return torch.sin(self.c(y)).mean(-1)
 
 
 class MergedTokens(nn.Module):
@@ -129,8 +172,13 @@ CASES = {
     "tied language model": (lambda: LanguageModel(True), IDS),
     "transformer": (lambda: Transformer(True), TOKENS),
     "transformer, examples second": (lambda: Transformer(False), TOKENS),
-    "gru": (lambda: Recurrent(nn.GRU), TOKENS),
-    "lstm": (lambda: Recurrent(nn.LSTM), TOKENS),
+    "gru": (lambda: Recurrent(nn.GRU, batch_first=True), TOKENS),
+    "lstm": (lambda: Recurrent(nn.LSTM, num_layers=2, bidirectional=True), TOKENS),
+    "rnn": (lambda: Recurrent(nn.RNN, starts=True, nonlinearity="relu", bias=False), TOKENS),
+    "attention": (lambda: Attending(True), TOKENS),
+    "attention with keys of their own": (lambda: Attending(False, kdim=4, vdim=4), TOKENS),
+    "attention with a learned key": (lambda: Attending(False, add_bias_kv=True), TOKENS),
+    "transposed convolutions": (Opening, IMAGES),
     "merged tokens": (MergedTokens, TOKENS),
     "routed": (Routed, ROWS),
     "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(5, 3)), ROWS),

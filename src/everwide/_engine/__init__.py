@@ -4,6 +4,7 @@ from ._inputs import Batches as Batches
 from ._inputs import KernelError as KernelError
 from ._inputs import MemoryBudgetError as MemoryBudgetError
 from ._inputs import Rows as Rows
+from ._inputs import as_batch as as_batch
 from ._inputs import as_batches as as_batches
 from ._inputs import as_rows as as_rows
 from ._inputs import budget as budget

@@ -129,11 +129,12 @@ def _all_finite(x: np.ndarray, mask: np.ndarray | None, data: Any, label: str) -
     bad = bad if mask is None else bad & mask[..., None]
     if not bad.any():
         return
-    where = tuple(int(i) for i in np.argwhere(bad)[0])
+    row, *where = (int(i) for i in np.argwhere(bad)[0])
     columns = list(getattr(data, "columns", []))
-    place = f"column {columns[where[1]]!r}" if columns else f"column {', '.join(str(i) for i in where[1:])}"
+    place = repr(columns[where[0]]) if columns else ", ".join(map(str, where))
+    place = f", column {place}" if place else ""
     raise InputError(
-        f"{label} has {int(bad.sum())} values that are not finite; the first is {x[where]} in row {where[0]}, {place}. "
+        f"{label} has {int(bad.sum())} values that are not finite; the first is {x[row, *where]} in row {row}{place}. "
         "Drop or impute them (sklearn.impute.SimpleImputer), or mask the sites that do not exist."
     )
 
@@ -250,8 +251,8 @@ class Batches:
 def as_batches(x1: Any, x2: Any) -> Batches:
     """Both batches as trees of host arrays, checked: examples first, the same tree and shapes on both sides."""
     if x2 is None:
-        return Batches(_batch(x1, "x1"))
-    a, b = _batch(x1, "x1"), _batch(x2, "x2")
+        return Batches(as_batch(x1, "x1"))
+    a, b = as_batch(x1, "x1"), as_batch(x2, "x2")
     if jax.tree.structure(a) != jax.tree.structure(b):
         raise InputError(f"x1 is a tree {jax.tree.structure(a)} and x2 {jax.tree.structure(b)}: they must agree.")
     one, other = ([leaf.shape[1:] for leaf in jax.tree.leaves(batch)] for batch in (a, b))
@@ -261,9 +262,14 @@ def as_batches(x1: Any, x2: Any) -> Batches:
     return Batches(*(jax.tree.map(lambda leaf, dtype: leaf.astype(dtype, copy=False), x, dtypes) for x in (a, b)))
 
 
-def _batch(x: Any, label: str) -> Any:
+def as_batch(x: Any, label: str) -> Any:
+    """A tree of host arrays, checked: finite numbers, examples first."""
     arrays = jax.tree.map(lambda a: _host(a, label), x)
     count(arrays, label)
+    masks: dict[int, Any] = {id(arrays.x): arrays.mask} if isinstance(arrays, Inputs) else {}
+    for array, given in zip(jax.tree.leaves(arrays), jax.tree.leaves(x), strict=True):
+        if array.dtype.kind not in "biu":
+            _all_finite(array, masks.get(id(array)), given, label)
     return arrays
 
 

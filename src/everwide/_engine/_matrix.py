@@ -171,7 +171,7 @@ def write(
     A tile on the diagonal is its own image: its lower half is written twice, unless it is `balanced` already.
     """
     if pairs is not None:
-        twin, flipped = tile.mirrored(pairs), transposed(values, pairs)
+        twin, flipped = tile.mirrored(pairs), transposed(values.conj(), pairs)  # real numbers stay as they are
         if twin != tile:
             _copy(matrix[twin.place()], flipped, add)
         elif not balanced:

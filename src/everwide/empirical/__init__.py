@@ -14,4 +14,5 @@ from ._sampled import Sampled as Sampled
 from ._sampled import sample_kernel as sample_kernel
 from ._sketch import evaluate as evaluate
 from ._sketch import tangent_features as tangent_features
+from ._terms import ntk_blocks_of as ntk_blocks_of
 from ._weighted import weighted_ntk as weighted_ntk

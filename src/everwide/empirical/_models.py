@@ -82,7 +82,8 @@ class NnxCall:
     rest: Constants
 
     def __call__(self, params: Any, xs: Any) -> Any:
-        return _nnx().merge(self.graph, params, self.rest.tree)(xs)
+        # copies: a module may count its calls (nnx.RNN draws a key), and what it writes belongs to this trace alone
+        return _nnx().merge(self.graph, params, self.rest.tree, copy=True)(xs)
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,20 @@ def as_model(f: Any, params: Any = None) -> Model | TorchModel:
     [(2, 3), (2,)]
 
     """
+    model = any_model(f, params)
+    leaves = [] if isinstance(model, TorchModel) else jax.tree.leaves_with_path(model.params)
+    for path, leaf in leaves:
+        if jnp.iscomplexobj(leaf):
+            raise InputError(
+                f"The parameter params{jax.tree_util.keystr(path)} is {leaf.dtype}, expected real numbers: only "
+                "empirical_ntk, empirical_ntk_blocks and ntk_block take complex ones. Pass real and imaginary parts, "
+                "and put them together in f."
+            )
+    return model
+
+
+def any_model(f: Any, params: Any) -> Model | TorchModel:
+    """The same, with complex parameters too."""
     if params is not None:
         network = isinstance(f, AbstractLayer)
         return Model(NetworkCall(Constants(f)), _checked(params)) if network else _from_function(f, params)
@@ -177,9 +192,9 @@ def _checked(params: Any) -> Any:
     leaves, structure = jax.tree.flatten_with_path(params)
     for path, leaf in leaves:
         kind = getattr(leaf, "dtype", type(leaf))
-        if not (isinstance(leaf, float) or (eqx.is_array_like(leaf) and jnp.issubdtype(kind, jnp.floating))):
+        if not (isinstance(leaf, float | complex) or (eqx.is_array_like(leaf) and jnp.issubdtype(kind, jnp.inexact))):
             raise InputError(
-                f"The parameter params{jax.tree_util.keystr(path)} is {kind}, expected real floating-point numbers: "
+                f"The parameter params{jax.tree_util.keystr(path)} is {kind}, expected floating-point numbers: "
                 "nothing else has a tangent kernel. Close over it in f, or split it off with equinox.partition."
             )
     if not leaves:

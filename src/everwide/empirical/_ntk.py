@@ -13,16 +13,17 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from .._checks import InputError
 from .._engine import Progress, Remembered, as_batches, count
 from ..kernel import AbstractKernelFunction, Block, Example, Inputs
 from ..layers import AbstractLayer
 from ..signal import ArchitectureError, Pairs, Signal
 from ._factors import AbstractTangents, Job, Outputs, as_outputs, decide, ready, tile
-from ._models import Model, TorchModel, as_example, as_model
-from ._refusals import refuse_batch_dependence
-from ._tiles import Size, estimated, kernels
+from ._models import Model, TorchModel, any_model, as_example
+from ._refusals import refuse_batch_dependence, refuse_not_finite, refuse_not_holomorphic
+from ._tiles import Size, centre, estimated, kernels
 from ._torch import PlanError, torch_tangents
-from ._trace import JaxTangents, Plan, traced
+from ._trace import JaxTangents, Plan, alike, traced
 
 _REMEMBERED = 8
 _plans = Remembered[Plan](_REMEMBERED)  # of functions and shapes
@@ -35,6 +36,8 @@ def empirical_ntk(
     x2: Any = None,
     *,
     outputs: str = "full",
+    centred: bool = False,
+    holomorphic: bool = False,
     memory: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> np.ndarray:
@@ -42,21 +45,30 @@ def empirical_ntk(
 
     `ntk[i, j, a, b]` is the inner product of the gradients of output `a` for `x1[i]` and of output `b` for `x2[j]`.
 
+    Complex numbers, of JAX functions and modules, are two real ones each. So `k` complex outputs are `2 k` outputs, the
+    real parts first, then the imaginary parts; the gradient is with respect to real and imaginary parts of complex
+    parameters; and the kernel is real. With the blocks `R` (real with real parts), `I` (imaginary with imaginary) and
+    `S` (imaginary with real), `J J^H` of a complex function of real parameters is `R + I + i (S - S^T)`.
+
     Args:
         f: A JAX function `f(params, x)` of one example that returns a scalar or a vector; an everwide network; or an
             Equinox, Flax NNX or PyTorch module, with `params=None`. Like `jax.jit`, we take a JAX function to be pure.
-        params: A tree of floating-point arrays.
+        params: A tree of floating-point or complex arrays.
         x1: An array, or a tree of arrays; examples come first.
         x2: Examples for the columns; `None` pairs `x1` with itself, and the result is bitwise symmetric.
         outputs: `"full"`, all pairs of outputs, `(n1, n2, k, k)`; `"trace"`, the mean of `ntk[i, j, a, a]` over `a`,
             `(n1, n2)`, which estimates the kernel of an infinitely wide network; `"diagonal"`, `ntk[i, j, a, a]`,
-            `(n1, n2, k)`; `"sum"`, the kernel of the sum of all outputs, `(n1, n2)`.
+            `(n1, n2, k)`; `"sum"`, the kernel of the sum of all outputs, `(n1, n2)`. The largest stable rate of a
+            network with several outputs is that of `"full"`: eigenvalues of the mean are smaller.
+        centred: Whether Jacobians are taken relative to their mean over the examples of their batch.
+        holomorphic: All outputs and parameters are complex, and `f` has a complex derivative `J`: the kernel is
+            `J J^H`, complex, with `k` outputs, for a quarter of the work.
         memory: Bytes that may be used; `None`: half of what is free.
         progress: Called after every tile.
 
     Returns:
-        The kernel in the dtype of the parameters. In memory, a full kernel is `(n1, k, n2, k)`: its transpose to that
-        order, and reshaping it to a matrix of `n1 * k` rows, copy nothing.
+        The kernel in the dtype of the parameters (of their real parts). In memory, a full kernel is `(n1, k, n2, k)`:
+        its transpose to that order, and reshaping it to a matrix of `n1 * k` rows, copy nothing.
 
     >>> import everwide as ew, jax.numpy as jnp
     >>> f = lambda params, x: jnp.tanh(x @ params["w"]) @ params["v"]
@@ -65,11 +77,28 @@ def empirical_ntk(
     (3, 3, 2, 2)
     >>> ew.empirical_ntk(f, params, jnp.eye(3), jnp.ones((4, 3)), outputs="trace").shape
     (3, 4)
+    >>> log_psi = lambda params, x: jnp.sum(jnp.log(jnp.cosh(x.astype(complex) @ params)))  # a wave function
+    >>> w = jnp.full((3, 5), 0.1 + 0.2j)
+    >>> ew.empirical_ntk(log_psi, w, jnp.eye(3), centred=True).shape
+    (3, 3, 2, 2)
+    >>> ew.empirical_ntk(log_psi, w, jnp.eye(3), holomorphic=True).dtype
+    dtype('complex64')
 
     Novak, Sohl-Dickstein, Schoenholz 2022, "Fast finite width neural tangent kernel".
 
     """
-    one = empirical_ntk_blocks(f, params, x1, x2, outputs=outputs, group=lambda _: "", memory=memory, progress=progress)
+    one = empirical_ntk_blocks(
+        f,
+        params,
+        x1,
+        x2,
+        outputs=outputs,
+        group=lambda _: "",
+        centred=centred,
+        holomorphic=holomorphic,
+        memory=memory,
+        progress=progress,
+    )
     return one[""]
 
 
@@ -81,6 +110,8 @@ def empirical_ntk_blocks(
     *,
     outputs: str = "full",
     group: Callable[[str], str] | None = None,
+    centred: bool = False,
+    holomorphic: bool = False,
     memory: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> dict[str, np.ndarray]:
@@ -94,6 +125,8 @@ def empirical_ntk_blocks(
         outputs: As in `empirical_ntk`.
         group: From the path of a parameter leaf, such as `"['layers'][0]['weight']"`, to the name of its group;
             without it, every leaf is a group.
+        centred: As in `empirical_ntk`.
+        holomorphic: As in `empirical_ntk`.
         memory: Bytes that may be used; `None`: half of what is free.
         progress: Called after every tile.
 
@@ -108,26 +141,41 @@ def empirical_ntk_blocks(
     ["['v']", "['w']"]
 
     """
-    batches, model, which = as_batches(x1, x2), as_model(f, params), as_outputs(outputs)
+    batches, model, which = as_batches(x1, x2), any_model(f, params), as_outputs(outputs)
     dtype = dtype_of(model)
+    numbers = np.promote_types(dtype, np.complex64) if holomorphic else dtype
 
     def run(tangents: AbstractTangents) -> dict[str, np.ndarray]:
         groups = tuple((name, name if group is None else group(name)) for name in tangents.names)
         job = Job(*batches.sizes(), which, groups)
-        return kernels(tangents, batches, job, dtype=dtype, memory=memory, progress=progress)
+        parts = kernels(tangents, batches, job, dtype=numbers, memory=memory, progress=progress)
+        for kernel in parts.values() if centred else ():
+            centre(kernel, which, symmetric=batches.x2 is None)
+        refuse_not_finite(parts, None if isinstance(model, TorchModel) else model.params)
+        return parts
 
     with jax.enable_x64(True) if dtype == np.float64 else contextlib.nullcontext():
         try:
-            return run(tangents_of(model, batches.x1))
+            return run(tangents_of(model, batches.x1, holomorphic))
         except PlanError:  # what this PyTorch module calls depends on the data
             assert isinstance(model, TorchModel)
             return run(torch_tangents(model, batches.x1, plain_only=True))
 
 
-def ntk_block(f: Callable[[Any, Any], Any], params: Any, x1: Any, x2: Any, outputs: str = "full") -> Array:
+def ntk_block(
+    f: Callable[[Any, Any], Any],
+    params: Any,
+    x1: Any,
+    x2: Any,
+    outputs: str = "full",
+    *,
+    centred: bool = False,
+    holomorphic: bool = False,
+) -> Array:
     """The same kernel as a pure JAX function, for use inside `jax.jit`: all pairs at once, no memory budget.
 
-    One tile of `empirical_ntk`, which is the same trace, factors and contraction.
+    One tile of `empirical_ntk`, which is the same trace, factors and contraction. Inside `jax.shard_map`, a device that
+    has some rows computes their kernel with all columns that it is given; centre when all rows are together again.
 
     Args:
         f: A JAX function `f(params, x)` of one example.
@@ -135,6 +183,8 @@ def ntk_block(f: Callable[[Any, Any], Any], params: Any, x1: Any, x2: Any, outpu
         x1: Examples.
         x2: Examples for the columns.
         outputs: As in `empirical_ntk`.
+        centred: As in `empirical_ntk`.
+        holomorphic: As in `empirical_ntk`; whether `f` is holomorphic is not checked.
 
     Returns:
         The kernel in the dtype of the parameters, of the shape that `empirical_ntk` gives it.
@@ -146,7 +196,8 @@ def ntk_block(f: Callable[[Any, Any], Any], params: Any, x1: Any, x2: Any, outpu
 
     """
     which = as_outputs(outputs)
-    tangents = traced(f, params, jax.tree.map(lambda a: a[0], x1))
+    params, x1, x2 = alike((params, x1, x2))
+    tangents = traced(f, params, jax.tree.map(lambda a: a[0], x1), holomorphic)
     n1, n2, k = count(x1, "x1"), count(x2, "x2"), tangents.outputs
     job = Job(n1, n2, which, tuple((name, "") for name in tangents.names))
     parts = [tangents.factors(x, which.cotangents(range(k), k)) for x in (x1, x2)]
@@ -154,28 +205,36 @@ def ntk_block(f: Callable[[Any, Any], Any], params: Any, x1: Any, x2: Any, outpu
     kernel, dtype = tile(a, b, which).get(""), _common(tangents.leaves)
     if kernel is None:  # no parameter is used
         kernel = jnp.zeros(which.shape(n1, n2, k), dtype)
-    kernel = kernel / k if which is Outputs.TRACE else kernel
-    return which.examples_first(kernel).astype(dtype)
+    kernel = which.examples_first(kernel / k if which is Outputs.TRACE else kernel)
+    if centred:
+        kernel = kernel - kernel.mean(0) - kernel.mean(1, keepdims=True) + kernel.mean((0, 1))
+    return kernel.astype(np.promote_types(dtype, np.complex64) if holomorphic else dtype)
 
 
-def tangents_of(model: Model | TorchModel, x: Any) -> AbstractTangents:
+def tangents_of(model: Model | TorchModel, x: Any, holomorphic: bool = False) -> AbstractTangents:
     """The derivatives of a model for examples such as those of the batch `x`. Models that mix examples are refused.
 
     The plans of the last few functions are remembered, so that a model that is trained on is traced once.
     """
     if isinstance(model, TorchModel):
+        if holomorphic:
+            raise InputError("holomorphic=True: PyTorch modules must be real. Write the model in JAX.")
         return torch_tangents(model, x)
     one = jax.tree.map(lambda a: jnp.asarray(a[0]), x)
     (leaves, structure), (rows, tree) = jax.tree.flatten(model.params), jax.tree.flatten(one)
     # what a plan depends on: shapes, dtypes, and whether numbers are 64 bits wide unless somebody says otherwise
     shapes = tuple((a.shape, a.dtype) for a in (*leaves, *rows))
-    key = (model.f, structure, tree, shapes, jnp.result_type(float))
+    key = (model.f, structure, tree, shapes, jnp.result_type(float), holomorphic)
 
     def planned() -> Plan:
+        plan = traced(model.f, model.params, one, holomorphic).plan
         refuse_batch_dependence(model, x)
-        return traced(model.f, model.params, one).plan
+        return plan
 
-    return JaxTangents(leaves, _plans.get(key, planned))
+    tangents = JaxTangents(leaves, _plans.get(key, planned))
+    if holomorphic:
+        refuse_not_holomorphic(model.f, model.params, one)
+    return tangents
 
 
 def dtype_of(model: Model | TorchModel) -> np.dtype:
@@ -187,9 +246,9 @@ def dtype_of(model: Model | TorchModel) -> np.dtype:
 
 
 def _common(leaves: list[Any]) -> np.dtype:
-    """The dtype of all of them that are floating point."""
+    """The dtype of all of them that are floating point, or of their real parts."""
     dtypes = [jnp.result_type(leaf) for leaf in leaves]
-    return functools.reduce(np.promote_types, (d for d in dtypes if jnp.issubdtype(d, jnp.floating)))
+    return functools.reduce(np.promote_types, (jnp.finfo(d).dtype for d in dtypes if jnp.issubdtype(d, jnp.inexact)))
 
 
 _LARGEST_TILE = 512

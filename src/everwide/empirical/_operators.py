@@ -17,7 +17,7 @@ from scipy.sparse.linalg import LinearOperator
 from .._checks import InputError
 from .._engine import budget, count, require
 from ._models import Function, Model, as_model
-from ._refusals import refuse_batch_dependence
+from ._refusals import output_for_one, refuse_batch_dependence
 
 
 class JacobianOperator(eqx.Module):
@@ -261,7 +261,7 @@ def in_chunks(x: Any, chunks: int) -> Any:
 def output_of(model: Model, x: Any) -> jax.ShapeDtypeStruct:
     """Shape and dtype of the output for one example: a scalar or a vector."""
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), x)
-    out = jax.eval_shape(model.f, model.params, one)
+    out = output_for_one(model.f, model.params, one)
     if not isinstance(out, jax.ShapeDtypeStruct) or out.ndim > 1 or not jnp.issubdtype(out.dtype, jnp.floating):
         came = f"{out.dtype} of shape {out.shape}" if isinstance(out, jax.ShapeDtypeStruct) else type(out).__name__
         raise InputError(

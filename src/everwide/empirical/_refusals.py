@@ -102,6 +102,40 @@ def _refuse_torch_layer(path: str, layer: Any) -> None:
         )
 
 
+def output_for_one(f: Callable[[Any, Any], Any], params: Any, one: Any) -> Any:
+    """What `f` returns for one example, as shapes; raises if it is written for a batch of them."""
+    try:
+        out, fault = jax.eval_shape(f, params, one), None
+    except Exception as error:  # whatever a function of batches does with one example
+        out, fault = None, error
+    if isinstance(out, jax.ShapeDtypeStruct) and out.ndim <= 1:
+        return out
+    shapes = [_shape_for_batch(f, params, one, n) for n in (5, 7)]
+    if [shape[:1] for shape in shapes] == [(5,), (7,)] and len(shapes[0]) <= 2:
+        came = f"fails for one example ({type(fault).__name__})" if fault else "makes more than a vector of one example"
+        raise InputError(
+            f"f takes a batch, it seems: it {came}, and of n examples it makes (n{_rest(shapes[0])}). Expected "
+            "a function of one example. Pass lambda params, x: f(params, x[None])[0]."
+        ) from fault
+    if fault is not None:
+        raise fault
+    return out
+
+
+def _rest(shape: tuple[int, ...]) -> str:
+    return "".join(f", {size}" for size in shape[1:]) or ","
+
+
+def _shape_for_batch(f: Callable[[Any, Any], Any], params: Any, one: Any, n: int) -> tuple[int, ...]:
+    """The shape of what `f` makes of `n` examples; empty where it fails, too."""
+    batch = jax.tree.map(lambda a: jax.ShapeDtypeStruct((n, *jnp.shape(a)), jnp.result_type(a)), one)
+    try:
+        out = jax.eval_shape(f, params, batch)
+    except Exception:
+        return ()
+    return out.shape if isinstance(out, jax.ShapeDtypeStruct) else ()
+
+
 def refuse_batch_dependence(model: Any, x: Any) -> None:
     """Raise if the outputs of a model for one example depend on other examples or on chance.
 
@@ -150,6 +184,42 @@ def refuse_mixing(call: Callable[[Any], np.ndarray], x: Any) -> None:
                 "and no kernel of single examples belongs to it. Batch normalization must be in evaluation mode; "
                 "attention and softmax must not run over the axis of the examples."
             )
+
+
+def refuse_not_finite(kernels: dict[str, np.ndarray], params: Any) -> None:
+    """Raise if a kernel holds what is not finite, and name the parameter that is not."""
+    for kernel in kernels.values():
+        if np.isfinite(kernel).all():
+            continue
+        i, j, *_ = (int(at) for at in np.argwhere(~np.isfinite(kernel))[0])
+        leaves = jax.tree.leaves_with_path(params)
+        bad = [jax.tree_util.keystr(path) for path, leaf in leaves if not np.isfinite(np.asarray(leaf)).all()]
+        why = "f has no finite derivative there, such as a root or a logarithm at 0, or numbers overflow: try float64."
+        why = f"The parameter params{bad[0]} is not finite." if bad else f"A parameter is not finite, or {why}"
+        raise InputError(f"The tangent kernel of row {i} of x1 with row {j} of x2 (or of x1) is not finite. {why}")
+
+
+def refuse_not_holomorphic(f: Callable[[Any, Any], Any], params: Any, one: Any) -> None:
+    """Raise unless parameters and outputs are complex, and a step by `i dw` does `i` times what a step by `dw` does."""
+    for path, leaf in jax.tree.leaves_with_path(params):
+        if not jnp.iscomplexobj(leaf):
+            raise InputError(
+                f"holomorphic=True: the parameter params{jax.tree_util.keystr(path)} is {leaf.dtype}, expected complex "
+                "ones only. Leave holomorphic out: real parameters have a kernel of real and imaginary parts."
+            )
+    step = jax.tree.map(
+        lambda p: jnp.cos(jnp.arange(p.size, dtype=p.real.dtype)).reshape(p.shape).astype(p.dtype), params
+    )
+    turned = jax.tree.map(lambda s: s * jnp.asarray(1j, s.dtype), step)
+    y, straight = jax.jvp(lambda p: f(p, one), (params,), (step,))
+    if not jnp.iscomplexobj(y):
+        raise InputError(f"holomorphic=True: f returns {y.dtype}, expected complex numbers. Leave holomorphic out.")
+    around = jax.jvp(lambda p: f(p, one), (params,), (turned,))[1]
+    if not _agree(np.asarray(around), np.asarray(1j * np.asarray(straight))):
+        raise InputError(
+            "holomorphic=True: f has no complex derivative with respect to its parameters: it takes conjugates, "
+            "absolute values, real or imaginary parts. Leave holomorphic out: the kernel then has blocks of both parts."
+        )
 
 
 def two_examples(x: Any) -> tuple[Any, bool]:

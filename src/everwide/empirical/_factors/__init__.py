@@ -18,3 +18,4 @@ from ._forms import own_tile as own_tile
 from ._forms import ready as ready
 from ._forms import strips as strips
 from ._forms import tile as tile
+from ._forms import two_reals as two_reals

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Integer
+from jaxtyping import Array, Float, Inexact, Integer
 
 
 class Outer(eqx.Module):
@@ -18,10 +18,14 @@ class Outer(eqx.Module):
     `left` is what came in, `right` is the cotangent of what came out. Tokens are the places where the same weights are
     used (pixels, time steps, words); groups have weights of their own, so that the Jacobian is a block for each.
     A dense layer has one group and one token. A bias is one input that is always 1.
+
+    The Jacobian `c` of complex parameters `w` says that an output changes by the real part of `c dw`. With `real_part`,
+    they are two real parameters each, and the kernel is the real part of `c c'^H`.
     """
 
-    left: Float[Array, "n groups tokens inputs"]
-    right: Float[Array, "n k groups tokens outputs"]
+    left: Inexact[Array, "n groups tokens inputs"]
+    right: Inexact[Array, "n k groups tokens outputs"]
+    real_part: bool = eqx.field(static=True, default=False)
 
     def size(self) -> int:
         """Number of parameters."""
@@ -31,12 +35,13 @@ class Outer(eqx.Module):
 class Lookup(eqx.Module):
     """Rows of a table that are looked up: `J[n, a, row] = sum of right[n, a, t] over the t with indices[n, t] == row`.
 
-    A negative index is no row at all.
+    A negative index is no row at all. `real_part`: as in `Outer`.
     """
 
     indices: Integer[Array, "n tokens"]
-    right: Float[Array, "n k tokens outputs"]
+    right: Inexact[Array, "n k tokens outputs"]
     rows: int = eqx.field(static=True)
+    real_part: bool = eqx.field(static=True, default=False)
 
     def size(self) -> int:
         """Number of parameters."""
@@ -46,7 +51,7 @@ class Lookup(eqx.Module):
 class Plain(eqx.Module):
     """The Jacobian itself, of parameters with no structure that helps."""
 
-    jacobian: Float[Array, "n k size"]
+    jacobian: Inexact[Array, "n k size"]
 
     def size(self) -> int:
         """Number of parameters."""
@@ -98,6 +103,8 @@ _einsum = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST, optimiz
 
 def all_outputs(a: Factor, b: Factor) -> Array:
     """`K[n, k, m, l] = <J1[n, k], J2[m, l]>`."""
+    if right_of(a).shape[1] == right_of(b).shape[1] == 1:
+        return summed_outputs(a, b)[:, None, :, None]
     match a, b:
         case Plain(), Plain():
             return _rows(a.jacobian, b.jacobian)

@@ -8,7 +8,8 @@ import enum
 import functools
 import itertools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,9 @@ from jax import Array, lax
 from ..._checks import InputError
 from ._contract import Factor, Lookup, Outer, Part, Plain, all_outputs, equal_outputs, right_of, summed_outputs
 
+T = TypeVar("T")
 _SMALL = 1 << 12  # parameters; Jacobians below are put side by side, one product for all
+_PASS = 32  # multiplications in the time of one number that is read and written
 _BATCHED = 4  # many small products are slower than one large one, by about this much
 
 
@@ -51,9 +54,9 @@ class Outputs(enum.StrEnum):
         return jnp.asarray(np.array(rows)[:, None] == np.arange(k), jnp.float32)
 
 
-def as_outputs(outputs: str) -> Outputs:
+def as_outputs(outputs: Any) -> Outputs:
     """Which pairs of outputs, from their name."""
-    if outputs not in set(Outputs):
+    if not isinstance(outputs, str) or outputs not in set(Outputs):
         raise InputError(f"outputs={outputs!r}: expected one of {', '.join(map(repr, map(str, Outputs)))}.")
     return Outputs(outputs)
 
@@ -97,7 +100,8 @@ def decide(parts: tuple[Part, ...], job: Job) -> Recipe:
 def ready(parts: tuple[Part, ...], recipe: Recipe) -> Ready:
     """The factors of every group of leaves, in the form in which they are contracted."""
     forms = iter(recipe.forms)
-    dtype = functools.reduce(np.promote_types, (right_of(part.factor).dtype for part in parts), np.dtype(np.float32))
+    dtypes = (jnp.finfo(right_of(part.factor).dtype).dtype for part in parts)
+    dtype = functools.reduce(np.promote_types, dtypes, np.dtype(np.float32))
     clusters = _clusters(parts, recipe.groups)
     return {group: _ready([(cluster, next(forms)) for cluster in some], dtype) for group, some in clusters.items()}
 
@@ -129,14 +133,19 @@ def inside(factor: Factor, outputs: Outputs) -> int:
     n, k, *some, tokens, width = factor.right.shape
     groups = math.prod(some)  # a table has none
     inner = n * n * tokens * tokens
-    if outputs is not Outputs.FULL:
+    if outputs is not Outputs.FULL or k == 1:
         return 2 * inner * (groups if tokens == 1 else 1) * (k if outputs is Outputs.DIAGONAL else 1)
     return 0 if tokens == 1 and groups == 1 else inner + n * n * k * width * (groups if tokens == 1 else tokens)
 
 
 def _total(a: tuple[Factor, ...], b: tuple[Factor, ...], outputs: Outputs) -> Array:
     pair = {Outputs.FULL: all_outputs, Outputs.DIAGONAL: equal_outputs}.get(outputs, summed_outputs)
-    return functools.reduce(jnp.add, (pair(f, g) for f, g in zip(a, b, strict=True)))
+    return functools.reduce(jnp.add, (_paired(pair, f, g) for f, g in zip(a, b, strict=True)))
+
+
+def _paired(pair: Callable[[Factor, Factor], Array], a: Factor, b: Factor) -> Array:
+    kernel = pair(a, jax.tree.map(jnp.conj, b))  # which leaves real numbers as they are
+    return kernel.real if not isinstance(a, Plain) and a.real_part else kernel
 
 
 def _symmetric(strips: list[tuple[Factor, ...]], outputs: Outputs) -> Array:
@@ -145,7 +154,7 @@ def _symmetric(strips: list[tuple[Factor, ...]], outputs: Outputs) -> Array:
 
     def place(i: int, j: int) -> Array:
         half = tiles[max(i, j), min(i, j)]
-        mirror = half.transpose(2, 3, 0, 1) if full else half.swapaxes(0, 1)
+        mirror = jnp.conj(half.transpose(2, 3, 0, 1) if full else half.swapaxes(0, 1))
         if i == j:  # rounding may differ between the halves
             return jnp.where(_lower(half.shape, outputs), half, mirror)
         return half if j < i else mirror
@@ -179,7 +188,7 @@ def _ready(clusters: list[tuple[list[Factor], Form]], dtype: np.dtype) -> tuple[
         if form is Form.FACTORS and not isinstance(cluster[0], Plain):
             kept.append(_cast(_merged(cluster), dtype))
         else:
-            products += [multiplied_out(factor).astype(dtype) for factor in cluster]
+            products += [_cast(multiplied_out(factor), dtype) for factor in cluster]
     small = [array for array in products if array.shape[-1] <= _SMALL]
     large = [array for array in products if array.shape[-1] > _SMALL]
     side_by_side = [jnp.concatenate(small, -1)] if len(small) > 1 else small
@@ -189,15 +198,29 @@ def _ready(clusters: list[tuple[list[Factor], Form]], dtype: np.dtype) -> tuple[
 def _merged(cluster: list[Factor]) -> Factor:
     """Weights with a common output as one weight of all their inputs."""
     lefts = [factor.left for factor in cluster if isinstance(factor, Outer)]
-    return cluster[0] if len(cluster) == 1 else Outer(jnp.concatenate(lefts, -1), right_of(cluster[0]))
+    first = cluster[0]
+    if len(cluster) == 1 or not isinstance(first, Outer):
+        return first
+    return Outer(jnp.concatenate(lefts, -1), first.right, first.real_part)
 
 
-def _cast(factor: Factor, dtype: np.dtype) -> Factor:
-    return jax.tree.map(lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a, factor)
+def _cast(factor: T, dtype: np.dtype) -> T:
+    """Numbers of that precision: real ones, and complex ones."""
+    complexes = np.promote_types(dtype, np.complex64)
+
+    def cast(a: Array) -> Array:
+        if jnp.iscomplexobj(a):
+            return a.astype(complexes)
+        return a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a
+
+    return jax.tree.map(cast, factor)
 
 
 def multiplied_out(factor: Factor) -> Array:
-    """The Jacobian `(n, k, size)`; parameters of a weight are in the order groups, outputs, inputs."""
+    """The Jacobian `(n, k, size)`; parameters of a weight are in the order groups, outputs, inputs.
+
+    Where complex parameters count as two real ones, both follow each other.
+    """
     match factor:
         case Plain():
             return factor.jacobian
@@ -205,7 +228,13 @@ def multiplied_out(factor: Factor) -> Array:
             jacobian = _scattered(factor)
         case Outer():
             jacobian = jnp.einsum("ngti,nkgto->nkgoi", factor.left, factor.right, precision=lax.Precision.HIGHEST)
-    return jacobian.reshape(*jacobian.shape[:2], -1)
+    flat = jacobian.reshape(*jacobian.shape[:2], -1)
+    return two_reals(flat) if factor.real_part else flat
+
+
+def two_reals(jacobian: Array) -> Array:
+    """With respect to the real and imaginary parts of complex parameters; the signs of the latter do not matter."""
+    return jnp.concatenate([jacobian.real, jacobian.imag], -1)
 
 
 def _scattered(factor: Lookup) -> Array:
@@ -224,6 +253,8 @@ def _form(cluster: list[Factor], job: Job) -> Form:
     k, *groups, tokens, outputs = first.right.shape[1:]  # a table has no groups, and every row is one input
     inputs = sum(factor.left.shape[-1] for factor in cluster if isinstance(factor, Outer)) or 1
     parameters = sum(factor.size() for factor in cluster)
+    if first.real_part:  # a product of factors takes four real multiplications, one of Jacobians takes two
+        parameters //= 2
     return cheaper(Sizes(k, math.prod(groups), tokens, inputs, outputs, parameters), job)
 
 
@@ -247,5 +278,7 @@ def cheaper(s: Sizes, job: Job) -> Form:
     spread = each * s.outputs * s.k + s.groups * s.tokens * s.outputs * outputs  # (A A'^T) meets B, then B'
     at_once = each * (s.outputs + 1) * outputs
     factors = pairs * (each * s.inputs + (at_once if job.outputs is not Outputs.FULL else min(at_once, spread)))
+    if s.k == 1:  # two large products, and a pass over what they make
+        return Form.PRODUCT if product <= factors + (s.tokens > 1) * _PASS * pairs * each else Form.FACTORS
     weight = 1 if s.tokens == 1 else _BATCHED
     return Form.PRODUCT if product <= weight * factors else Form.FACTORS

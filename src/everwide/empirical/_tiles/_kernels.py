@@ -46,6 +46,7 @@ class Worker:
     tangents: AbstractTangents
     batches: Batches
     job: Job
+    columns: JaxTangents | None = None  # of another function, whose parts correspond
 
     @property
     def k(self) -> int:
@@ -60,8 +61,9 @@ class Worker:
         if not isinstance(self.tangents, JaxTangents):
             parts = self.tangents.factors(x, cotangents)
             return ready(parts, decide(parts, self.job))
-        fn = compiled_ready(self.tangents.plan, recipe_for(self.tangents.plan, self.job, size.outputs))
-        return jax.block_until_ready(fn(self.tangents.leaves, jax.tree.leaves(x), cotangents))  # one at a time
+        side = self.tangents if self.columns is None or not is_column else self.columns
+        fn = compiled_ready(side.plan, recipe_for(self.tangents.plan, self.job, size.outputs))
+        return jax.block_until_ready(fn(side.leaves, jax.tree.leaves(x), cotangents))  # one at a time
 
     def whole(self) -> dict[str, Array]:
         """The kernels of all examples with themselves, at once."""
@@ -90,8 +92,9 @@ class Worker:
 
     def cost(self, size: Size, room: int) -> Bytes:
         """Bytes of blocks of that size."""
-        guess = estimated(self.tangents, self.job, size)
-        near = guess.of(2) <= room < _FAR * guess.of(2)
+        sides = (self.tangents,) if self.columns is None else (self.tangents, self.columns)
+        guess = max((estimated(side, self.job, size) for side in sides), key=lambda need: need.of(2))
+        near = guess.of(2) <= room < _FAR * guess.of(2) and self.columns is None
         if not near or not isinstance(self.tangents, JaxTangents):
             return guess
         return measured(self.tangents.plan, self.job, size, guess)
@@ -118,10 +121,11 @@ def kernels(
     *,
     dtype: np.dtype,
     memory: int | None,
-    progress: Callable[[Progress], None] | None,
+    progress: Callable[[Progress], None] | None = None,
+    columns: JaxTangents | None = None,
 ) -> dict[str, np.ndarray]:
-    """The kernel of every group of leaves, in the dtype of the parameters."""
-    worker, names = Worker(tangents, batches, job), sorted({group for _, group in job.groups})
+    """The kernel of every group of leaves, in the dtype of the parameters; `columns`: see `paired`."""
+    worker, names = Worker(tangents, batches, job, columns), sorted({group for _, group in job.groups})
     (n1, n2), k = batches.sizes(), worker.k
     shape = job.outputs.shape(n1, n2, k)
     room = _room(shape, len(names), dtype, memory)
@@ -143,6 +147,17 @@ def kernels(
         add=len(rounds) > 1,
     )
     return {n: np.divide(m, k, out=m) if job.outputs is Outputs.TRACE else m for n, m in matrices.items()}
+
+
+def centre(kernel: np.ndarray, outputs: Outputs, *, symmetric: bool) -> None:
+    """In place: of Jacobians relative to their mean over the examples, on both sides. Symmetry stays bitwise."""
+    wide = np.promote_types(kernel.dtype, np.float64)
+    rows = kernel.mean(1, dtype=wide)
+    mirror = rows.conj().swapaxes(1, 2) if outputs is Outputs.FULL else rows.conj()
+    columns = mirror if symmetric else kernel.mean(0, dtype=wide)
+    mean = (rows.mean(0) + columns.mean(0)) / 2
+    for i, row in enumerate(rows):  # one at a time: no copy of the kernel
+        kernel[i] -= ((row + columns) - mean).astype(kernel.dtype)
 
 
 def _room(shape: tuple[int, ...], kernels: int, dtype: np.dtype, memory: int | None) -> int:

@@ -12,9 +12,13 @@ class Role(enum.Enum):
     """How the Jacobian of a parameter is held."""
 
     WEIGHT = "weight"  # outer products
+    TURNED = "turned weight"  # the same, and the parameter has its inputs first
     BIAS = "bias"  # sums over tokens
     TABLE = "table"  # rows that are looked up
     PLAIN = "plain"  # as it is
+
+
+_OUTER = {Role.WEIGHT: "goi", Role.TURNED: "gio"}  # in which order the parameter has its axes
 
 
 class Form(NamedTuple):
@@ -50,8 +54,10 @@ class Leaf(NamedTuple):
         n, k = self.right.shape[:2]
         if self.form.role is Role.PLAIN:
             return self.right
-        if self.form.role is Role.WEIGHT:
-            return torch.einsum("ngti,nkgto->nkgoi", self.left, self.right).reshape(n, k, *self.form.shape)
+        if self.form.role in _OUTER:
+            return torch.einsum(f"ngti,nkgto->nk{_OUTER[self.form.role]}", self.left, self.right).reshape(
+                n, k, *self.form.shape
+            )
         if self.form.role is Role.BIAS:
             return self.right.sum(3).reshape(n, k, *self.form.shape)
         return torch.stack(
@@ -67,8 +73,8 @@ class Leaf(NamedTuple):
         count = math.sqrt(right[..., 0].numel())
         if self.form.role is Role.PLAIN:
             return right.sum(0), weights.norm() * self.right.norm()
-        if self.form.role is Role.WEIGHT:
-            total = torch.einsum("ngti,ngto->goi", self.left, right).reshape(self.form.shape)
+        if self.form.role in _OUTER:
+            total = torch.einsum(f"ngti,ngto->{_OUTER[self.form.role]}", self.left, right).reshape(self.form.shape)
             return total, self.left.norm() * right.norm()
         if self.form.role is Role.BIAS:
             return right.sum((0, 2)).reshape(self.form.shape), count * right.norm()
@@ -154,11 +160,17 @@ class Call(NamedTuple):
         k, lead, layer = len(right), self.lead, self.layer
         x = place.examples_first(self.x.detach(), lead, n)
         each = [place.examples_first(c, lead, n) for c in right]  # (n, repeats, *rest) of each cotangent
-        left = self.rule.left(layer, x.flatten(0, 1)).unflatten(0, (n, -1))
-        right = self.rule.right(layer, torch.stack(each, 1).flatten(0, 2))  # (n k repeats, groups, tokens, outputs)
-        right = right.unflatten(0, (n, k, -1)).transpose(2, 3).flatten(3, 4)
+        left, cotangents = (
+            self.rule.left(layer, x.flatten(0, 1)).unflatten(0, (n, -1)),
+            torch.stack(each, 1).flatten(0, 2),
+        )
+        rights: dict[Any, Tensor] = {}
         for parameter in self.parameters():
-            yield parameter, self.rule.leaf(parameter, parameter is layer.weight, left, right, number)
+            is_weight = parameter is layer.weight
+            fn = self.rule.right if is_weight or self.rule.bias is None else self.rule.bias
+            if fn not in rights:  # (n k repeats, groups, tokens, outputs)
+                rights[fn] = fn(layer, cotangents).unflatten(0, (n, k, -1)).transpose(2, 3).flatten(3, 4)
+            yield parameter, self.rule.leaf(parameter, is_weight, left, rights[fn], number)
 
 
 class Rule(NamedTuple):
@@ -169,17 +181,26 @@ class Rule(NamedTuple):
     - `right(layer, cotangent)`: `(N, *token) -> (N, groups, tokens, outputs)`: a convolution makes many tokens of one.
     - `leaf(parameter, is_weight, left, right, call)`: the Jacobian of a parameter from `left` `(n, repeats, ...)` and
       `right` `(n, k, groups, tokens, outputs)`.
+    - `bias(layer, cotangent)`: `right` for the bias, where it is another one.
     """
 
     token_axes: Callable[[Any, Tensor], int]
     left: Callable[[Any, Tensor], Tensor]
     right: Callable[[Any, Tensor], Tensor]
     leaf: Callable[[Tensor, bool, Tensor, Tensor, int], Leaf]
+    bias: Callable[[Any, Tensor], Tensor] | None = None
 
 
 def _affine(parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
     form = Form(Role.WEIGHT if is_weight else Role.BIAS, right.shape[2], tuple(parameter.shape))
     return Leaf(form, left.transpose(1, 2).flatten(2, 3) if is_weight else None, right, (call,))
+
+
+def _transposed(parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
+    """The weight and the bias have other cotangents: they share none."""
+    leaf = _affine(parameter, is_weight, left, right, call)
+    role = Role.TURNED if is_weight else Role.BIAS
+    return leaf._replace(form=leaf.form._replace(role=role), calls=(call, int(is_weight)))
 
 
 def _table(parameter: Tensor, is_weight: bool, left: Tensor, right: Tensor, call: int) -> Leaf:
@@ -210,14 +231,19 @@ def _trained_rows(layer: Any, x: Tensor) -> Tensor:
     return x if layer.padding_idx is None else x.masked_fill(x == layer.padding_idx, -1)
 
 
+LINEAR = Rule(lambda layer, x: 1, _one_token, _one_token, _affine)
+
+
 def known_layer(layer: Any) -> Rule | None:
     """The rule of a layer; the types must be exactly these: a subclass may do something else."""
     from torch import nn
 
     if type(layer) is nn.Linear:
-        return Rule(lambda layer, x: 1, _one_token, _one_token, _affine)
+        return LINEAR
     if type(layer) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
         return Rule(lambda layer, x: 1 + len(layer.kernel_size), patches, _sites, _affine)
+    if type(layer) in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d):
+        return Rule(lambda layer, x: 1 + len(layer.kernel_size), _sites, opened, _transposed, _sites)
     if type(layer) is nn.Embedding:
         return Rule(lambda layer, x: 0, _trained_rows, _one_token, _table)
     if type(layer) in (nn.LayerNorm, nn.RMSNorm):  # every number of a token has a scale and a shift of its own
@@ -251,12 +277,24 @@ def normalized(layer: Any, x: Tensor) -> Tensor:
     return functional.batch_norm(x, layer.running_mean, layer.running_var, None, None, False, 0.0, layer.eps)
 
 
+def opened(layer: Any, cotangent: Tensor) -> Tensor:
+    """What every site of the input of a transposed convolution has written: windows of the cotangent."""
+    from torch.nn import functional
+
+    padded = functional.pad(cotangent, _padding(layer))
+    kept = [size - extra for size, extra in zip(padded.shape[2:], layer.output_padding, strict=True)]
+    return _windows(layer, padded[(slice(None), slice(None), *map(slice, kept))])  # no site writes the rest
+
+
 def patches(layer: Any, x: Tensor) -> Tensor:
     """What a convolution sees at every site: `(N, groups, sites, channels times window)`."""
     from torch.nn import functional
 
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    x = functional.pad(x, _padding(layer), mode=mode)
+    return _windows(layer, functional.pad(x, _padding(layer), mode=mode))
+
+
+def _windows(layer: Any, x: Tensor) -> Tensor:
     for axis, (size, step, gap) in enumerate(
         zip(layer.kernel_size, layer.stride, layer.dilation, strict=True), start=2
     ):

@@ -9,6 +9,7 @@ way) or that no known layer owns gets its plain Jacobian, from `torch.func` or, 
 
 import contextlib
 import math
+import types
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +24,8 @@ from ..._checks import InputError
 from .._factors import AbstractTangents, Factor, Lookup, Outer, Part, Plain
 from .._models import TorchModel
 from .._refusals import refuse_mixing
-from ._layers import Call, Form, Leaf, Placement, Role, known_layer, merged, placed, plain
+from ._composites import alike, rebuilt
+from ._layers import LINEAR, Call, Form, Leaf, Placement, Role, known_layer, merged, placed, plain
 
 Tensor = Any  # torch.Tensor; PyTorch is not imported before somebody brings a module
 
@@ -261,6 +263,9 @@ def _recorded(module: Any, xs: Any) -> tuple[Tensor, list[Call]]:
         for name, layer, rule in known:
             if rule is not None:
                 stack.callback(attach(name, layer, rule).remove)
+            elif "forward" not in vars(layer) and (forward := _watched(name, layer, calls)) is not None:
+                layer.forward = forward
+                stack.callback(vars(layer).pop, "forward")
         y = outputs_of(module, xs)
     if not y.requires_grad:
         raise InputError(
@@ -268,6 +273,33 @@ def _recorded(module: Any, xs: Any) -> tuple[Tensor, list[Call]]:
             "gradient. Is there a torch.no_grad() or a detach() in its forward?"
         )
     return y, calls
+
+
+def _watched(name: str, layer: Any, calls: list[Call]) -> Any:
+    """The forward of a layer that is rebuilt from linear maps, whose calls are recorded; `None` for other layers."""
+    from torch.autograd.graph import get_gradient_edge
+    from torch.nn import functional
+
+    def linear(x: Tensor, owner: Any, weight: str, bias: str) -> Tensor:
+        part = types.SimpleNamespace(weight=getattr(owner, weight), bias=getattr(owner, bias, None))
+        y = functional.linear(x, part.weight, part.bias)
+        edge = get_gradient_edge(y) if y.requires_grad else None
+        calls.append(Call(f"{name}.{weight}", part, LINEAR, x, edge))
+        return y
+
+    own, original = rebuilt(layer, linear), layer.forward
+    if own is None:
+        return None
+
+    def forward(*args: Any, **options: Any) -> Any:
+        before = len(calls)
+        mine, theirs = own(*args, **options), original(*args, **options)
+        if alike(mine, theirs):
+            return mine
+        del calls[before:]
+        return theirs
+
+    return forward
 
 
 @contextlib.contextmanager

@@ -36,6 +36,8 @@ class Pool(NamedTuple):
 
 def find(jaxpr: Jaxpr, after: int, var: Any, run: Run) -> Pool | None:
     """The pool into which all goes that depends on `var`, a result of equation number `after`. `run` runs equations."""
+    if jnp.issubdtype(var.aval.dtype, jnp.complexfloating):
+        return None
     shape, reached = var.aval.shape, {var}
     chain: list[JaxprEqn] = []
     sinks: list[JaxprEqn] = []
@@ -99,9 +101,9 @@ def _outside(pool: Pool) -> list[Any]:
 
 
 def _elementwise(eqn: JaxprEqn, shape: Sequence[int]) -> bool:
-    """Every entry of the results depends on the same entry of the operands, or on single numbers."""
-    sizes = (v.aval.shape for v in (*eqn.invars, *eqn.outvars))  # pyright: ignore[reportAttributeAccessIssue]
-    if not all(size in ((), tuple(shape)) for size in sizes):
+    """Every entry of the results depends on the same entry of the operands, or on single numbers; all are real."""
+    arrays: list[Any] = [v.aval for v in (*eqn.invars, *eqn.outvars)]
+    if not all(a.shape in ((), tuple(shape)) and not jnp.issubdtype(a.dtype, jnp.complexfloating) for a in arrays):
         return False
     name = eqn.primitive.name
     if name == "broadcast_in_dim":  # of a single number

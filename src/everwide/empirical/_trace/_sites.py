@@ -15,6 +15,7 @@ one example, one cotangent and one step of every loop around it; `vmap` adds the
 - `right(cotangent)`: a cotangent of the result as `(groups, tokens, outputs)`.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -65,9 +66,10 @@ class View:
         return replace(self, where=self.where[0], nest=(*self.nest, level))
 
 
-def whole(leaf: int, shape: Sequence[int]) -> View:
-    """All of a leaf."""
-    return View(leaf, np.empty(tuple(shape), np.int8))
+@functools.lru_cache(4096)
+def whole(leaf: int, shape: tuple[int, ...]) -> View:
+    """All of a leaf. Asked twice, it is at the same place: so views of two models can be compared."""
+    return View(leaf, np.empty(shape, np.int8))
 
 
 def product(scale: Array | None, factor: Any) -> Array:
@@ -86,7 +88,7 @@ def viewed(eqn: JaxprEqn, operands: Sequence[Any], position: int, view: View) ->
         cuts = np.cumsum(params["sizes"])[:-1]
         return [view.at(part) for part in np.split(view.where, cuts, params["axis"])]
     if name == "convert_element_type":
-        return [view] if jnp.issubdtype(params["new_dtype"], jnp.floating) else None
+        return [view] if jnp.issubdtype(params["new_dtype"], jnp.inexact) else None
     return [view.times(scaling(eqn, operands, position))] if scales(eqn, position) else None
 
 

@@ -6,7 +6,7 @@ How they are computed is a `Plan`, decided once for each model and shape of the 
 import functools
 import math
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -18,21 +18,31 @@ from jax.extend.core import ClosedJaxpr
 from jaxtyping import Float
 
 from ...signal import ArchitectureError
-from .._factors import AbstractTangents, Factor, Lookup, Outer, Part, Plain
+from .._factors import AbstractTangents, Factor, Lookup, Outer, Part, Plain, two_reals
+from .._refusals import output_for_one
 from ._sites import Embedding, Level, whole
-from ._walk import Ledger, Record, Site, Value, dry, look
+from ._walk import Ledger, Record, Site, Value, alike, dry, look
 
 
 @dataclass(frozen=True)
 class Share:
-    """Sites of one leaf that use the same entries in the same way: their tokens are one long list."""
+    """Sites of one leaf that use the same entries in the same way: their tokens are one long list.
+
+    `alone`: the cotangents are not shared with other leaves.
+    """
 
     leaf: int
     sites: tuple[Site, ...]
+    alone: bool = False
 
     def cotangents(self) -> tuple:
         """Equal for shares whose cotangents are the same numbers in the same order."""
-        return tuple(site.cotangent() for site in self.sites)
+        return (*((self.key(),) if self.alone else ()), *(site.cotangent() for site in self.sites))
+
+    def key(self) -> tuple:
+        """Which entries of which leaf, and in which order: equal where Jacobians of two models can be multiplied."""
+        first = self.sites[0]
+        return (self.leaf, isinstance(first.rule, Embedding), first.arranged.signature())
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +52,7 @@ class Plan:
     - `shares`: what is known as a sum of outer products.
     - `plain`: the leaves that are differentiated as they are.
     - `taps`: the zeros that the walk adds. `unpooled`: as in `Ledger`.
+    - `holomorphic`: complex parameters stay complex, and the outputs are the real parts of what the model gives.
     """
 
     equations: ClosedJaxpr
@@ -51,6 +62,7 @@ class Plan:
     plain: tuple[int, ...]
     unpooled: frozenset[int]
     taps: tuple[jax.ShapeDtypeStruct, ...]
+    holomorphic: bool = False
 
     def shapes(self) -> tuple[list[jax.ShapeDtypeStruct], list[jax.ShapeDtypeStruct]]:
         """Of the leaves, and of one example."""
@@ -65,15 +77,30 @@ class Plan:
 
 
 def _start(leaves: list[Any], x: list[Any], plain: Container[int]) -> list[Value]:
-    trained = [i not in plain and jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for i, leaf in enumerate(leaves)]
-    views = [whole(i, jnp.shape(leaf)) if trained[i] else None for i, leaf in enumerate(leaves)]
+    trained = [i not in plain and jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for i, leaf in enumerate(leaves)]
+    views = [whole(i, tuple(jnp.shape(leaf))) if trained[i] else None for i, leaf in enumerate(leaves)]
     return [*map(Value, leaves, views), *map(Value, x)]
 
 
-def plan(fn: Callable[..., jax.Array], names: tuple[str, ...], leaves: list[Any], x: list[Any]) -> Plan:
+def plan(
+    fn: Callable[..., jax.Array], names: tuple[str, ...], leaves: list[Any], x: list[Any], holomorphic: bool
+) -> Plan:
     """Trace `fn(leaves, x)`, the vector of outputs for one example, and walk until no leaf is refused."""
     equations = jax.make_jaxpr(fn)(leaves, x)
-    plain, unpooled = frozenset[int](), frozenset[int]()
+    return _walked(equations, names, leaves, x, holomorphic, frozenset(), frozenset())
+
+
+def _walked(
+    equations: ClosedJaxpr,
+    names: tuple[str, ...],
+    leaves: list[Any],
+    x: list[Any],
+    holomorphic: bool,
+    plain: frozenset[int],
+    unpooled: frozenset[int],
+) -> Plan:
+    """A plan in which those leaves, and others as need be, are plain or not pooled."""
+    outputs = equations.out_avals[0].shape[0]
 
     def looked(leaves: list[Any], x: list[Any]) -> Ledger:
         ledger = Ledger(None, unpooled)
@@ -83,24 +110,28 @@ def plan(fn: Callable[..., jax.Array], names: tuple[str, ...], leaves: list[Any]
     while True:
         ledger = dry(looked, leaves, x)
         mixed = {s.leaf for s in ledger.sites if s.pooled} & {s.leaf for s in ledger.sites if not s.pooled}
-        shares, refused = _shares(ledger)
+        shares, refused = _shares(ledger, turns=outputs == 1)
         if mixed:
             unpooled |= mixed
         elif refused:
             plain |= refused
         else:
             break
-    outputs = equations.out_avals[0].shape[0]
-    return Plan(equations, names, outputs, tuple(shares), tuple(sorted(plain)), unpooled, tuple(ledger.taps))
+    kept = tuple(shares), tuple(sorted(plain)), unpooled, tuple(ledger.taps)
+    return Plan(equations, names, outputs, *kept, holomorphic)
 
 
-def _shares(ledger: Ledger) -> tuple[list[Share], set[int]]:
-    """Sites by what they show; a leaf whose sites overlap without being equal is refused."""
+def _shares(ledger: Ledger, turns: bool) -> tuple[list[Share], set[int]]:
+    """Sites by what they show; a leaf whose sites overlap without being equal, or turned, is refused."""
     refused = set(ledger.refused)
     sites_of: dict[int, dict[Any, list[Site]]] = {}
     for site in ledger.sites:
-        key = (isinstance(site.rule, Embedding), site.arranged.signature())
-        sites_of.setdefault(site.leaf, {}).setdefault(key, []).append(site)
+        kinds = sites_of.setdefault(site.leaf, {})
+        start, groups, inputs, outputs = site.arranged.signature()
+        lookup = isinstance(site.rule, Embedding)
+        key, other = (lookup, start, groups, inputs, outputs), (lookup, start, groups, outputs, inputs)
+        turned = turns and not lookup and not site.pooled and key not in kinds and other in kinds
+        kinds.setdefault(other if turned else key, []).append(replace(site, turned=turned))
     for leaf, kinds in sites_of.items():
         shown = [sites[0].arranged.everywhere() for sites in kinds.values()]
         pairs = ((a, b) for i, a in enumerate(shown) for b in shown[:i])
@@ -132,9 +163,23 @@ class JaxTangents(AbstractTangents):
         left, right, plain = each(jax.tree.leaves(x))
         shared = dict(zip(_different(self.plan.shares), right, strict=True))  # one array for a weight and its bias
         pairs = zip(self.plan.shares, left, strict=True)
-        outer = [Part((self.names[s.leaf],), _factor(s, a, shared[s.cotangents()])) for s, a in pairs]
+        outer = [Part((self.names[s.leaf],), self._factor(s, a, shared[s.cotangents()])) for s, a in pairs]
         rest = zip(self.plan.plain, plain, strict=True)
-        return (*outer, *(Part((self.names[leaf],), Plain(a)) for leaf, a in rest))
+        return (*outer, *(Part((self.names[leaf],), Plain(self._plain(a))) for leaf, a in rest))
+
+    def _factor(self, share: Share, left: Array, right: Array) -> Factor:
+        rule, has_complex = share.sites[0].rule, jnp.iscomplexobj(self.leaves[share.leaf])
+        real_part = has_complex and not self.plan.holomorphic
+        if isinstance(rule, Embedding):
+            return Lookup(left, right[:, :, 0] if has_complex else right[:, :, 0].real, rule.rows, real_part)
+        if not has_complex:
+            left, right = _real(left, right)
+        known = jnp.issubdtype(left.dtype, jnp.inexact)
+        dtype = np.promote_types(left.dtype, right.dtype) if known else right.dtype
+        return Outer(left.astype(dtype), right if right.dtype == dtype else right.astype(dtype), real_part)
+
+    def _plain(self, jacobian: Array) -> Array:
+        return two_reals(jacobian) if jnp.iscomplexobj(jacobian) and not self.plan.holomorphic else jacobian
 
     def example_bytes(self, k: int) -> int:
         leaves, one = self.plan.shapes()
@@ -144,19 +189,27 @@ class JaxTangents(AbstractTangents):
         return taps + sum(a.size * a.dtype.itemsize for a in jax.tree.leaves((made, one)))
 
 
-def traced(f: Callable[[Any, Any], Any], params: Any, one: Any) -> JaxTangents:
-    """The tangents of a function of one example such as `one`."""
+def traced(f: Callable[[Any, Any], Any], params: Any, one: Any, holomorphic: bool = False) -> JaxTangents:
+    """The tangents of a function of one example such as `one`.
+
+    Complex outputs are twice as many real ones, the real parts first; of a holomorphic function, only these: with the
+    derivatives of a real part, those of the function are known.
+    """
     leaves, structure = jax.tree.flatten(params)
     rows, tree = jax.tree.flatten(one)
     names = tuple(jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(params))
-    _check_output(jax.eval_shape(f, params, one))
+    _check_output(output_for_one(f, params, one))
 
     def flat(leaves: list[Any], rows: list[Any]) -> Array:
-        return jnp.ravel(f(jax.tree.unflatten(structure, leaves), jax.tree.unflatten(tree, rows)))
+        y = jnp.ravel(f(jax.tree.unflatten(structure, leaves), jax.tree.unflatten(tree, rows)))
+        if not jnp.iscomplexobj(y):
+            return y
+        return y.real if holomorphic else jnp.concatenate([y.real, y.imag])
 
-    tangents = JaxTangents(leaves, plan(flat, names, leaves, rows))
+    tangents = JaxTangents(leaves, plan(flat, names, leaves, rows, holomorphic))
     try:
-        tangents.example_bytes(1)
+        cotangents = jnp.zeros((1, tangents.outputs), jnp.float32)
+        jax.eval_shape(lambda *args: _one_example(tangents.plan, *args), leaves, rows, cotangents)
     except ValueError as fault:
         if "Reverse-mode" not in str(fault):
             raise
@@ -167,16 +220,41 @@ def traced(f: Callable[[Any, Any], Any], params: Any, one: Any) -> JaxTangents:
     return tangents
 
 
+def paired(a: Plan, b: Plan) -> tuple[Plan, Plan]:
+    """Two functions of the same parameters with parts that correspond; what only one of them uses is left out."""
+    plain = frozenset[int]()
+    while True:
+        plans = [_again(plan, plain) for plan in (a, b)]
+        keys = [[share.key() for share in plan.shares] for plan in plans]
+        used = [{key[0] for key in some} for some in keys]
+        common = set(keys[0]) & set(keys[1])
+        differ = {key[0] for some in keys for key in some if key not in common} & used[0] & used[1]
+        refused = plain.union(*(plan.plain for plan in plans), differ)
+        if refused == plain:
+            break
+        plain = refused
+    order = {key: i for i, key in enumerate(keys[0]) if key in common}
+    kept = [sorted((s for s in plan.shares if s.key() in order), key=lambda s: order[s.key()]) for plan in plans]
+    alone = [tuple(replace(share, alone=True) for share in some) for some in kept]
+    return replace(plans[0], shares=alone[0]), replace(plans[1], shares=alone[1])
+
+
+def _again(plan: Plan, plain: frozenset[int]) -> Plan:
+    """The same equations, with these leaves plain and no leaf pooled."""
+    every = frozenset(range(len(plan.names)))
+    return _walked(plan.equations, plan.names, *plan.shapes(), plan.holomorphic, plain, every)
+
+
 def _check_output(out: Any) -> None:
-    """Raise unless a function returns a scalar or a vector of real numbers."""
-    expected = "expected a scalar or a vector of real numbers for one example"
+    """Raise unless a function returns a scalar or a vector of real or complex numbers."""
+    expected = "expected a scalar or a vector of real or complex numbers for one example"
     if not isinstance(out, jax.ShapeDtypeStruct):
         kinds = f"{type(out).__name__} with {len(jax.tree.leaves(out))} arrays"
         raise ArchitectureError(
             f"f returns a {kinds}, {expected}. Choose one of them, or join them: jax.flatten_util.ravel_pytree(out)[0]."
         )
-    if not jnp.issubdtype(out.dtype, jnp.floating):
-        raise ArchitectureError(f"f returns {out.dtype}, {expected}. Return logits, or real and imaginary parts.")
+    if not jnp.issubdtype(out.dtype, jnp.inexact):
+        raise ArchitectureError(f"f returns {out.dtype}, {expected}. Return logits, or probabilities.")
     if len(out.shape) > 1 or 0 in out.shape:
         raise ArchitectureError(
             f"f returns an array of shape {out.shape}, {expected}. Return jnp.ravel(out); and note that f takes one "
@@ -191,12 +269,22 @@ def _one_example(plan: Plan, leaves: list[Any], x: list[Any], cotangents: Array)
         changed = dict(zip(plan.plain, plain, strict=True))
         return plan.run([changed.get(i, leaf) for i, leaf in enumerate(leaves)], x, zeros)
 
-    zeros = [jnp.zeros(tap.shape, tap.dtype) for tap in plan.taps]
+    zeros, *_ = alike(([jnp.zeros(tap.shape, tap.dtype) for tap in plan.taps], leaves, x))
     y, pull, records = jax.vjp(outputs, zeros, [leaves[i] for i in plan.plain], has_aux=True)
-    taps, jacobians = jax.vmap(pull)(cotangents.astype(y.dtype))
+    turned = any(site.turned for share in plan.shares for site in share.sites)
+    wanted = jnp.ones((1, 1), y.dtype) if turned else cotangents.astype(y.dtype)
+    taps, jacobians = jax.vmap(pull)(alike((wanted, y))[0])
     left = [_lefts(share.sites, records, taps) for share in plan.shares]
     right = [_rights(share.sites, records, taps) for share in _different(plan.shares).values()]
-    return left, right, [jacobian.reshape(len(cotangents), -1) for jacobian in jacobians]
+    plain = [jacobian.reshape(len(wanted), -1) for jacobian in jacobians]
+    if turned:  # there is one output: its cotangents are numbers
+        right, plain = ([_multiples(cotangents, a) for a in some] for some in (right, plain))
+    return left, right, plain
+
+
+def _multiples(cotangents: Array, a: Array) -> Array:
+    """`(k, ...)`, from what belongs to one output, with its cotangents `(k, 1)`."""
+    return cotangents.astype(a.dtype).reshape(-1, *(1,) * (a.ndim - 1)) * a
 
 
 def _different(shares: tuple[Share, ...]) -> dict[tuple, Share]:
@@ -204,18 +292,23 @@ def _different(shares: tuple[Share, ...]) -> dict[tuple, Share]:
     return {share.cotangents(): share for share in shares}
 
 
-def _factor(share: Share, left: Array, right: Array) -> Factor:
-    rule = share.sites[0].rule
-    if isinstance(rule, Embedding):
-        return Lookup(left, right[:, :, 0], rule.rows)
-    dtype = np.promote_types(left.dtype, right.dtype) if jnp.issubdtype(left.dtype, jnp.floating) else right.dtype
-    return Outer(left.astype(dtype), right if right.dtype == dtype else right.astype(dtype))
+def _real(left: Array, right: Array) -> tuple[Array, Array]:
+    """The real part of the sum of their products: that of the imaginary parts, with the other sign, are more tokens."""
+    if not jnp.iscomplexobj(left) or not jnp.iscomplexobj(right):
+        return left.real, right.real
+    return jnp.concatenate([left.real, -left.imag], 2), jnp.concatenate([right.real, right.imag], 3)
 
 
 def _rights(sites: Sequence[Site], records: Sequence[Record], taps: Sequence[Array]) -> Array:
-    """The cotangents at all sites of a share, `(k, groups, tokens, outputs)`."""
-    each = [jax.vmap(functools.partial(_right, s, records[s.record].scale))(taps[s.tap]) for s in sites]
-    return _joined(each, axis=2)
+    """The cotangents at all sites of a share, `(k, groups, tokens, outputs)`; the data, where it is turned."""
+
+    def one(site: Site) -> Array:
+        record, tap = records[site.record], taps[site.tap]
+        if site.turned:
+            return _left(site, record, tap[0])[None]
+        return jax.vmap(functools.partial(_right, site, record.scale))(tap)
+
+    return _joined([one(site) for site in sites], axis=2)
 
 
 def _lefts(sites: Sequence[Site], records: Sequence[Record], taps: Sequence[Array]) -> Array:
@@ -223,7 +316,12 @@ def _lefts(sites: Sequence[Site], records: Sequence[Record], taps: Sequence[Arra
     if isinstance(sites[0].rule, Embedding):
         each = (_in_every_step(site.rule.left, site.arranged.nest)(records[site.record].data) for site in sites)
         return _joined([indices.reshape(-1) for indices in each], axis=0)
-    return _joined([_left(site, records[site.record], taps[site.tap][0]) for site in sites], axis=1)
+
+    def one(site: Site) -> Array:
+        record, tap = records[site.record], taps[site.tap][0]
+        return _right(site, None, tap) if site.turned else _left(site, record, tap)
+
+    return _joined([one(site) for site in sites], axis=1)
 
 
 def _right(site: Site, scale: Array | None, tap: Array) -> Array:

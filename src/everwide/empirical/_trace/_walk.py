@@ -64,7 +64,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Site:
-    """A `Use` whose tap has been placed; `record` is the place of its arrays among the records."""
+    """A `Use` whose tap has been placed; `record` is the place of its arrays among the records.
+
+    `turned`: the weight is used transposed, as derivatives inside a model do. Then data and cotangent change places,
+    which they can where there is one output.
+    """
 
     leaf: int
     rule: Rule
@@ -72,10 +76,13 @@ class Site:
     pooled: Pooled | None
     tap: int
     record: int
+    turned: bool = False
 
     def cotangent(self) -> tuple:
         """Equal for sites whose cotangents are the same numbers in the same order."""
-        own = self.record if isinstance(self.rule, Embedding) else None  # its scale goes with the cotangent
+        own = (
+            self.record if self.turned or isinstance(self.rule, Embedding) else None
+        )  # its scale goes with the cotangent
         loops = tuple(bool(level.stride) for level in self.arranged.nest)
         return (self.tap, self.rule.layout(), loops, self.pooled, own)
 
@@ -288,8 +295,7 @@ def _scanned(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> list[Value
     pairs: Any = zip(start, eqn.invars[consts : consts + carry], strict=True)
     state = [jnp.asarray(value.array, var.aval.dtype) for value, var in pairs]
     rows = [value.array for value in xs]
-    one = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in rows]
-    inner = dry(lambda state, rows: step(state, rows, None)[1], state, one)
+    inner = dry(lambda state, rows: step(state, [_first(a) for a in rows], None)[1], state, rows)
     first = len(ledger.taps)
     ledger.taps += [jax.ShapeDtypeStruct((length, *tap.shape), tap.dtype) for tap in inner.taps]
     zeros = None if ledger.zeros is None else list(ledger.zeros[first : len(ledger.taps)])
@@ -306,12 +312,39 @@ def _scanned(eqn: JaxprEqn, operands: list[Value], ledger: Ledger) -> list[Value
     return [Value(array) for array in (*state, *rows)]
 
 
+def _first(a: Array) -> Array:
+    """One row, such as those of `a`, of which there may be none."""
+    return a[0] if len(a) else jnp.zeros(a.shape[1:], a.dtype)
+
+
 def dry(fn: Callable[..., Ledger], *args: Any) -> Ledger:
     """What `fn` writes down, without running it."""
     written: list[Ledger] = []
     jax.eval_shape(lambda *a: written.append(fn(*a)), *args)
     written[0].records = []  # abstract values must not leave their trace
     return written[0]
+
+
+def alike(tree: Any) -> Any:
+    """Inside `jax.shard_map`, arrays that all vary over the axes of the mesh over which any of them does.
+
+    Else a derivative with respect to one that does not vary would be summed over the devices.
+    """
+    axes = frozenset().union(*(_axes(a) for a in jax.tree.leaves(tree)))
+    return jax.tree.map(lambda a: _varying(a, axes - _axes(a)), tree)
+
+
+def _axes(a: Any) -> frozenset[Any]:
+    kind = jax.typeof(a)
+    own = getattr(kind, "manual_axis_type", None)  # JAX before 0.9 calls it `vma`
+    return getattr(kind, "vma", frozenset()) if own is None else own.varying
+
+
+def _varying(a: Any, axes: frozenset[Any]) -> Any:
+    if not axes:
+        return a
+    newer, older = (getattr(lax, name, None) for name in ("pcast", "pvary"))  # JAX before 0.9 has the older one only
+    return newer(a, tuple(axes), to="varying") if newer is not None else older(a, tuple(axes))  # pyright: ignore[reportOptionalCall]
 
 
 def bind(eqn: JaxprEqn, arrays: list[Any]) -> list[Any]:
