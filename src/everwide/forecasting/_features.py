@@ -89,7 +89,9 @@ def features_matter(
     between parts, by a t-test that knows that they share rows to learn from. Features *matter* if the network's error
     is surely smaller by a tenth.
 
-    That is said of so many rows. A network may need more of them to find its features, and a kernel may catch up.
+    That is said of so many rows: a network may need more of them to find its features, and a kernel may catch up. On
+    new draws of seven targets that need features it said "matter" in 31 of 42 runs, of seven that do not in none
+    (`benchmarks/README.md`).
 
     Args:
         net: A network that ends with `Dense`; any number of outputs will do.
