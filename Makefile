@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution rates uci regression images clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution rates uci regression images selection lookahead clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -51,7 +51,7 @@ test-next: .venv-next/.installed  ## the suite with the newest versions, publish
 
 test-torch: $(VENV)/.has-test  ## the tests that need PyTorch, which is large; TORCH= is what pip installs
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$(TORCH)"
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q tests/empirical/test_torch.py tests/test_docs.py -k "test_torch or torch_model" $(ARGS)
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q tests/empirical/test_torch.py tests/attribution tests/test_docs.py -k "test_torch or torch_model" $(ARGS)
 
 # What import-linter has no word for: who factorizes, who knows private names, how large things may be.
 RULES = tests/spectral/test_only_spectral_factorizes.py tests/lab/test_public_names_only.py tests/test_project.py
@@ -115,6 +115,12 @@ rates: $(VENV)/.has-test  ## recommended learning rates against sweeps of rates;
 uci regression images: $(VENV)/.has-test  ## estimators beside forests, boosting and SVMs on real data; ARGS= goes to the script
 	$(BIN)/python benchmarks/$@.py $(ARGS)
 
+lookahead: $(VENV)/.has-test  ## all candidates and labels at once against retraining; ARGS= to benchmarks/lookahead.py
+	$(BIN)/python benchmarks/lookahead.py $(ARGS)
+
+selection: $(VENV)/.has-test .bench-selection/.installed  ## rows to label next, beside bmdal_reg; ARGS= to selection.py
+	$(BIN)/python benchmarks/selection.py $(ARGS)
+
 docs: $(VENV)/.has-docs  ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -124,10 +130,11 @@ reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/
 	$(BIN)/everwide reproduce simon2021
 	$(BIN)/everwide reproduce catapult
 	$(BIN)/everwide reproduce vyas2022
+	$(BIN)/everwide reproduce lookahead2022
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches
-	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical .bench-netket site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical .bench-netket .bench-selection site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # .venv/.has-NAME: the package with its extra NAME is installed, as pyproject.toml has it now.
 .PRECIOUS: $(VENV)/.has-%
@@ -165,4 +172,10 @@ $(VENV)/bin/python:
 	rm -rf $(@D)
 	$(BENCH_PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+.bench-selection/.installed: benchmarks/selection_incumbent.txt
+	rm -rf $(@D)
+	$(BENCH_PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet "$(TORCH)" --requirement $<
 	@touch $@

@@ -98,6 +98,24 @@ def test_rows_are_numbered_as_in_the_file_and_twins_passed_over(run, tmp_path):
     assert not {1, 2, 4, 5} & set(rows)
 
 
+def test_only_twins_are_nothing_to_label(run, tmp_path):
+    same = np.ones((6, 2))
+    (tmp_path / "same.csv").write_text(lines(["yes", "no", *[""] * 4], same))
+    result = run("select", "same.csv", "--size", "2", "--groups", "site", "--costs", "price")
+    assert result.exit_code == 1
+    assert "near-duplicate of a labelled one" in " ".join(result.output.split())
+    assert not (tmp_path / "next.csv").exists()
+
+
+def test_fewer_rows_than_asked_for_are_said_to_be_so(run, tmp_path):
+    x = np.array([[0.0, 0.0], [1.0, 1.0], [5.0, 5.0], [5.0, 5.0], [5.0, 5.0]])
+    (tmp_path / "few.csv").write_text(lines(["yes", "no", "", "", ""], x))
+    asked = ("--size", "3", "--method", "k_centre", "--groups", "site", "--costs", "price", "--json")
+    known = json.loads(run("select", "few.csv", *asked).stdout)
+    assert len(known["rows"]) == 1
+    assert any("Only 1 row of 3 could be chosen" in text for text in known["notes"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["kind", "price"])
 def test_of_a_trained_network(run, tmp_path, target):

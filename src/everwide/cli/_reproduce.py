@@ -34,6 +34,7 @@ _QUICK: dict[str, dict[str, Any]] = {
     "simon2021": {"widths": (8,), "steps": 20, "seeds": 2, "draws": 4, "points": 200},
     "catapult": {"widths": (16,), "steps": 60, "seeds": 2, "n": 16},
     "vyas2022": {"sizes": (32, 64), "steps": 100, "seeds": 2, "width": 16, "tests": 100},
+    "lookahead2022": {"pool": 60, "rounds": 2, "batch": 5, "candidates": 6, "seeds": 2, "steps": 60, "width": 16},
 }
 _COLUMNS = {
     "sernau2024": "arm width test spread seeds",
@@ -42,6 +43,7 @@ _COLUMNS = {
     "simon2021": "domain target n width learnability predicted_learnability error predicted_error",
     "catapult": "activation hidden_layers width curvature_change rose_first flatness limit test_gain",
     "vyas2022": "task learner exponent exponent_se seeds",
+    "lookahead2022": "task what ranks cosine accuracy accuracy_se seeds",
 }
 
 
@@ -168,6 +170,24 @@ def vyas2022(
     rows = None if sizes is None else whole_numbers(sizes, "--sizes", "64,256,1024")
     given = {"data": data, "sizes": rows, "width": width, "steps": steps, "seeds": seeds}
     _run("vyas2022", given, quick, out, as_json, keeps=True)
+
+
+@reproduce.command("lookahead2022", epilog=examples("reproduce lookahead2022 --quick"))
+def lookahead2022(
+    width: Annotated[int | None, typer.Option(min=1, help="Width of the networks.")] = None,
+    steps: Steps = None,
+    seeds: Seeds = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Of queries, ten rows each.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look-ahead active learning: the kernel of a trained network beside real retraining, and the rows it chooses.
+
+    Finished runs are kept in the folder of results: the same command goes on where it was interrupted.
+    """
+    given = {"width": width, "steps": steps, "seeds": seeds, "rounds": rounds}
+    _run("lookahead2022", given, quick, out, as_json, keeps=True)
 
 
 def _run(

@@ -87,7 +87,7 @@ def select(
         with bar("choosing rows") as tick:
             picked = _picked(_learned(pool, network, of, seed, tick), asked)
             verdict = str(picked.stop()) if stop else None
-        known = _known(pool, picked, output, verdict)
+        known: dict[str, Any] = _known(pool, picked, size, verdict) | {"output": str(output)}
         note(*known["notes"])
         _write(pool, picked.indices, known["rows"], output)
         print_json(known) if as_json else _print(known)
@@ -105,7 +105,10 @@ def _check(data: Path, output: Path, of: str) -> None:
 def _picked(learned: _Learned, asked: dict[str, Any]) -> Any:
     from ..selection import query
 
-    return query(learned.x, learned.labels, learned.model, **asked)
+    picked = query(learned.x, learned.labels, learned.model, **asked)
+    if not len(picked.indices):
+        raise InputError("Every row without a label is a near-duplicate of a labelled one: there is nothing to learn.")
+    return picked
 
 
 def _columns(pool: Any, groups: str | None, costs: str | None) -> dict[str, np.ndarray]:
@@ -164,7 +167,7 @@ def _trained(pool: Any, net: Any, x: np.ndarray, known: np.ndarray, seed: int, t
     return _Learned(scaled.astype(np.float32), labels, (net, made.after[0]))
 
 
-def _known(pool: Any, picked: Any, output: Path, verdict: str | None) -> dict[str, Any]:
+def _known(pool: Any, picked: Any, size: int, verdict: str | None) -> dict[str, Any]:
     """All that is said, in plain types; rows are counted from 1, as they stand in the file."""
     number = np.arange(1, pool.table.n + 1) if pool.table.rows is None else 1 + pool.table.rows
     rows = [
@@ -173,6 +176,11 @@ def _known(pool: Any, picked: Any, output: Path, verdict: str | None) -> dict[st
     ]
     twins = [f"{number[row]} (of {number[twin]})" for row, twin in picked.passed_over.items()]
     said = [f"Near-duplicates of labelled or chosen rows were passed over: {listed(twins)}."] if twins else []
+    said += (
+        [f"Only {several(len(rows), 'row')} of {size} could be chosen: all others are such."]
+        if len(rows) < size
+        else []
+    )
     return {
         "data": pool.table.source,
         "n": pool.table.n,
@@ -184,7 +192,6 @@ def _known(pool: Any, picked: Any, output: Path, verdict: str | None) -> dict[st
         "rows": rows,
         "stop": verdict,
         "notes": [*pool.table.notes, *said],
-        "output": str(output),
     }
 
 
