@@ -129,7 +129,7 @@ def test_a_network_without_dense_outputs_is_refused():
 MATTER = {
     "neuron": lambda seed: (task := tasks.single_neuron(25, 300, seed=seed, noise=0.01)) and (task.x, task.y),
     "pair": lambda seed: (task := tasks.sparse_parity(20, 2, 300, seed=seed)) and (task.x, task.y),
-    "triple": lambda seed: (task := tasks.sparse_parity(15, 3, 500, seed=seed)) and (task.x, task.y),
+    "triple": lambda seed: (task := tasks.sparse_parity(12, 3, 600, seed=seed)) and (task.x, task.y),
     "staircase": lambda seed: staircase(300, seed),
 }
 
