@@ -126,8 +126,8 @@ def test_of_a_trained_network(run, tmp_path, target):
     result = run("select", "pool.csv", "--of", "network", "--size", "4", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert found["kernel"] == "tangent kernel of the model"
-    assert found["method"] == ("badge" if target == "kind" else "lcmd")
+    assert found["kernel"] == ("none" if target == "kind" else "tangent kernel of the model")
+    assert found["method"] == ("margin" if target == "kind" else "lcmd")
     assert all(row["row"] > 60 for row in found["rows"])
 
 

@@ -128,7 +128,8 @@ def test_modules_of_equinox_and_torch():
 
     x = rows().astype(np.float32)
     module = eqx.nn.MLP(3, 2, 8, 1, dtype=jnp.float32, key=jax.random.key(0))
-    assert sel.query(x, classes(x), module, batch_size=2).kernel == "tangent kernel of the model"
+    assert sel.query(x, classes(x), module, batch_size=2).method == "margin"
+    assert sel.query(x, classes(x), module, method="emoc").kernel == "tangent kernel of the model"
     torch = pytest.importorskip("torch", reason="PyTorch: make test-torch installs it.")
     module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).eval()
     chosen = sel.query(x, classes(x), module, method="margin")

@@ -131,7 +131,7 @@ def _in_pieces(tangents: Any, x: Any, how: tuple[Array, int, bool, bool], weight
     if weights is not None and weights.shape != (n, k):
         raise InputError(f"weights have shape {weights.shape}, expected ({n}, {k}): examples and outputs.")
     cotangents, pieces = jnp.eye(k, dtype=jnp.float32), []
-    size = _size(tangents.example_bytes(k) + _projected_bytes(tangents, x, cotangents, dim), memory)
+    size = _size(_bytes(tangents, x, cotangents, dim), memory)
     for start, (some, kept) in zip(range(0, n, size), _cuts(x, size), strict=True):
         if isinstance(tangents, JaxTangents):
             features = _compiled(tangents.plan, dim, last)(tangents.leaves, jax.tree.leaves(some), cotangents, key)
@@ -148,14 +148,24 @@ def _in_pieces(tangents: Any, x: Any, how: tuple[Array, int, bool, bool], weight
     return np.concatenate(pieces)
 
 
-def _projected_bytes(tangents: Any, x: Any, cotangents: Array, dim: int) -> int:
-    """Of one example, while its factors are projected, or multiplied out."""
-    one = jax.tree.map(lambda a: jnp.asarray(a[:1]), x)
+def _bytes(tangents: Any, x: Any, cotangents: Array, dim: int) -> int:
+    """Of one example, while its factors are made and projected, or multiplied out."""
     if isinstance(tangents, JaxTangents):
-        parts = eqx.filter_eval_shape(tangents.factors, one, cotangents)
-    else:
-        parts = tangents.factors(one, cotangents)
-    return 8 * sum(_numbers(part.factor, dim) for part in parts)
+        return _planned_bytes(tangents.plan, dim)
+    parts = tangents.factors(jax.tree.map(lambda a: jnp.asarray(a[:1]), x), cotangents)
+    return tangents.example_bytes(len(cotangents)) + 8 * sum(_numbers(part.factor, dim) for part in parts)
+
+
+@functools.lru_cache(32)
+def _planned_bytes(plan: Plan, dim: int) -> int:
+    leaves, one = plan.shapes()
+    rows = [jax.ShapeDtypeStruct((1, *a.shape), a.dtype) for a in one]
+    cotangents = jax.ShapeDtypeStruct((plan.outputs, plan.outputs), jnp.float32)
+    parts = eqx.filter_eval_shape(
+        lambda leaves, *some: JaxTangents(leaves, plan).factors(*some), leaves, rows, cotangents
+    )
+    made = JaxTangents([], plan).example_bytes(plan.outputs)
+    return made + 8 * sum(_numbers(part.factor, dim) for part in parts)
 
 
 def _numbers(factor: Factor, dim: int) -> int:

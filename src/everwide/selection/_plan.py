@@ -52,14 +52,11 @@ class Plan(NamedTuple):
         return asks or learns
 
 
-def plan_of(
-    method: str | None, transform: str | None, targets: Targets, model: AbstractLearner | None, batch: int
-) -> Plan:
+def plan_of(method: str | None, transform: str | None, targets: Targets, model: AbstractLearner | None) -> Plan:
     """What was asked for, or what suits; what needs a model has to wait until there are labels of two kinds."""
     classes, blind = targets.names is not None, _blind(targets, model)
     if method is None:
-        by_default = (Method.MARGIN if batch == 1 else Method.BADGE) if classes else Method.LCMD
-        chosen = Method.TYPICLUST if blind else by_default
+        chosen = Method.TYPICLUST if blind else Method.MARGIN if classes else Method.LCMD
     else:
         chosen = Method(method)
     if not classes and chosen in _OF_CLASSES:

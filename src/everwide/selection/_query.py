@@ -97,10 +97,10 @@ def query(
             logits of the classes in their sorted order, or numbers. None: an infinitely wide network is fitted.
         batch_size: rows to pick.
         candidates: rows that may be picked, by their numbers or as a mask; all that have no label.
-        method: `"lcmd"`, by default, for numbers; for classes `"margin"`, `"entropy"`, `"bald"`, `"badge"`; for both
-            `"random"`, `"k_centre"`, `"bait"`, `"determinantal"`, `"typiclust"`, and those that look ahead: `"mlmoc"`
-            (classes), `"emoc"`, `"expected_error"`. By default `"margin"` for one row and `"badge"` for batches of
-            classes, and `"typiclust"` while there is nothing to learn from.
+        method: `"margin"` or `"entropy"`, for classes; `"random"`, `"bald"`, `"k_centre"`, `"badge"`, `"bait"`,
+            `"lcmd"`, `"determinantal"`, `"typiclust"`; and those that look ahead: `"mlmoc"` (classes), `"emoc"`,
+            `"expected_error"`. By default `"margin"` for classes, `"lcmd"` for numbers, and `"typiclust"` while there
+            is nothing to learn from.
         kernel: `"tangent"`, that of a trained network, by default where there is one; `"last_layer"`; `"inputs"`; a
             network of everwide, for its infinite kernel; or a kernel matrix of all rows.
         transform: `"plain"`, `"posterior"`, `"uncertain"` or `"fisher"`; by default what the method was made for.
@@ -136,7 +136,7 @@ def query(
     given = None if model is None else learner_of(model)
     targets = targets_of(y, len(inputs), task, None if given is None else given.classifies)
     some = _candidates(candidates, targets, len(inputs), size)
-    plan = plan_of(method, transform, targets, given, size)
+    plan = plan_of(method, transform, targets, given)
     learner = given or (wide_learner(x, targets, kernel) if plan.needs_a_model(targets, kernel) else None)
     problem = _Problem(x, targets, learner, np.concatenate([targets.labelled, some]), seed, memory)
     embedding = embedding_of(kernel, learner, x, inputs, which)
