@@ -80,8 +80,8 @@ def recommended_rate(
     No formula of the kernel knows where a finite network diverges (see `stable_rates`), so rates are tried. From the
     best along the first step they go up and down by factors of 2, then around the best of them by factors of 1.4, each
     to the end: a run that spikes early may win. Rates that spike high beside one that fails are taken last. That costs
-    some fifteen trainings (`cost`); what it is worth beside a sweep of all rates is in `benchmarks/README.md`. Train with
-    both, rate and warm-up: without it such a rate may fail.
+    some fifteen trainings (`cost`); what it is worth beside a sweep of all rates is in `benchmarks/README.md`. Train
+    with both, rate and warm-up: without it such a rate may fail.
 
     Args:
         f: the network, or any model, as in `everwide.empirical.as_model`.
