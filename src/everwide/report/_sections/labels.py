@@ -11,7 +11,7 @@ from ...selection import query
 from .._page import Fact, Grid, Section, Text
 
 _SHOWN = 8
-_MOST = 5000  # rows without a target that are looked at
+_TIMES, _MOST_NUMBERS = 5, 20_000_000  # rows without a target that are looked at: times those with kernels; in all
 _NEAR = 0.95  # of the labelled rows have another one within a distance
 _ANOTHER_KIND, _FEWEST = 0.25, 5  # the share of rows without a target beyond it, and their number; by chance one in 20
 _METHODS = {"classification": "badge", "regression": "lcmd"}
@@ -50,7 +50,8 @@ def labels(problem: Problem) -> Labels:
         empty = np.zeros(0)
         return Labels(0, 0, empty.astype(np.int64), [], empty, "", 0, 0.0)
     rng = np.random.default_rng([problem.seed, 7])
-    some = np.sort(rng.permutation(others.n)[:_MOST])
+    most = min(_TIMES * problem.limits.n_kernel, max(_SHOWN, _MOST_NUMBERS // max(others.x[0].size, 1)))
+    some = np.sort(rng.permutation(others.n)[:most])
     x = np.concatenate([problem.table.x[problem.rows], others.x[some]])
     y = np.concatenate([problem.labels.astype(np.float64), np.full(len(some), np.nan)])
     task, size = problem.table.task, min(_SHOWN, len(some))
