@@ -36,11 +36,7 @@ TASKS = ("digits, mlp", "digits, cnn", "fashion, mlp", "fashion, cnn")
 TESTS, CLASSES = 200, 10
 CHECKPOINTS, ALONE = 5, 2  # networks that have learned from all rows; of them, each for itself too
 EPOCHS, BATCH, RATES = 20, 50, {"mlp": 1e-3, "cnn": 3e-3}  # of Adam
-DIMS = (
-    64,
-    128,
-    256,
-)  # of TRAK: on other rows and networks the best was among them; ours is compared with the best here
+DIMS = (64, 128, 256)  # of TRAK: ours is compared with the best of them
 NOISE = 0.1  # share of labels that are wrong
 REMOVED, LOOKED_AT = 0.05, 10  # of the rows, for so many test rows
 LOSS = tr.SoftmaxCrossEntropy()
