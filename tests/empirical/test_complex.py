@@ -230,6 +230,7 @@ DEVICES = """
 
 
 @pytest.mark.wide
+@pytest.mark.slow
 def test_several_devices(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(DEVICES)], capture_output=True, text=True, check=False)

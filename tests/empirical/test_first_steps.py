@@ -112,7 +112,9 @@ def test_the_largest_rate_is_that_of_all_pairs_of_outputs():
     assert grows(of_trace)
 
 
-@pytest.mark.parametrize("kind", ["GRUCell", "LSTMCell", "SimpleCell"])
+@pytest.mark.parametrize(
+    "kind", ["GRUCell", *(pytest.param(c, marks=pytest.mark.slow) for c in ("LSTMCell", "SimpleCell"))]
+)
 def test_recurrent_modules_of_flax(kind):
     nnx = pytest.importorskip("flax.nnx")
 

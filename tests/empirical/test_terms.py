@@ -1,5 +1,7 @@
 """Kernels of operators, in blocks, against Jacobians by hand."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from empirical.models_zoo import w
 from everwide.empirical._factors import Outputs
 from everwide.empirical._terms import _term
 from everwide.empirical._tiles import _kernels, _programs
+from everwide.testing._draws import quick_jit
 
 DTYPE = np.dtype(jnp.result_type(float))
 TOLERANCE = 1e-9 if np.float64 == DTYPE else 1e-3  # second derivatives are rounded more than once
@@ -73,23 +76,22 @@ POINTS = {
 }
 
 
+@functools.cache
 def jacobian(name):
     """`(points * outputs, parameters)`."""
     found = jax.vmap(lambda one: jax.jacrev(lambda p: jnp.ravel(TERMS[name](p, one)))(PARAMS))(POINTS[name])
-    return np.concatenate([np.asarray(j).reshape(j.shape[0] * j.shape[1], -1) for j in jax.tree.leaves(found)], 1)
-
-
-JACOBIANS = {name: jacobian(name).astype(np.float64) for name in TERMS}
+    flat = [np.asarray(j, np.float64).reshape(j.shape[0] * j.shape[1], -1) for j in jax.tree.leaves(found)]
+    return np.concatenate(flat, 1)
 
 
 def assert_blocks(found, names):
     assert found.names == tuple(names)
     for a in names:
         for b in names:
-            expected = JACOBIANS[a] @ JACOBIANS[b].T
+            expected = jacobian(a) @ jacobian(b).T
             block = found.blocks[a, b]
             assert block.shape == expected.shape
-            size = np.linalg.norm(JACOBIANS[a]) * np.linalg.norm(JACOBIANS[b])
+            size = np.linalg.norm(jacobian(a)) * np.linalg.norm(jacobian(b))
             assert np.abs(block - expected).max() <= TOLERANCE * size, (a, b)
             assert (block == found.blocks[b, a].T).all()
 
@@ -100,7 +102,13 @@ def pick(*names):
 
 @pytest.mark.parametrize(
     "names",
-    [("laplace", "data"), ("wave", "flux"), ("flux", "data"), ("data", "transposed", "sliced"), ("wave", "transposed")],
+    [
+        ("laplace", "data"),
+        ("flux", "data"),
+        ("data", "transposed", "sliced"),
+        pytest.param(("wave", "flux"), marks=pytest.mark.slow),
+        pytest.param(("wave", "transposed"), marks=pytest.mark.slow),
+    ],
     ids="-".join,
 )
 def test_blocks(names):
@@ -109,18 +117,19 @@ def test_blocks(names):
     assert [p.done for p in seen] == list(range(1, len(names) * (len(names) + 1) // 2 + 1))
 
 
+@pytest.mark.slow
 def test_tiles(monkeypatch):
     monkeypatch.setattr(_kernels, "at_once", lambda *_: False)
     monkeypatch.setattr(_kernels, "fit", lambda *_: _programs.Fit(_programs.Size(2, 1), 2))
     assert_blocks(emp.ntk_blocks_of(*pick("laplace", "data")), ("laplace", "data"))
 
 
-@pytest.mark.parametrize("name", ["laplace", "wave", "flux", "data"])
+@pytest.mark.parametrize("name", ["laplace", "flux", pytest.param("wave", marks=pytest.mark.slow)])
 def test_derivatives_inside_a_term_keep_the_factors(name):
     plan = _term(name, TERMS[name], PARAMS, POINTS[name]).tangents.plan
     assert {plan.names[i] for i in plan.plain} <= {"['speed']"}
     kernel = emp.empirical_ntk(TERMS[name], PARAMS, POINTS[name])  # the same without terms: here flux has two outputs
-    expected = JACOBIANS[name] @ JACOBIANS[name].T
+    expected = jacobian(name) @ jacobian(name).T
     flat = kernel.transpose(0, 2, 1, 3).reshape(expected.shape)
     assert np.abs(flat - expected).max() <= TOLERANCE * np.abs(expected).max()
 
@@ -128,32 +137,37 @@ def test_derivatives_inside_a_term_keep_the_factors(name):
 def test_cotangents_of_a_function_with_turned_weights():
     """Multiples of one output: what was turned is linear in them too."""
     term = _term("laplace", laplace, PARAMS, POINTS["laplace"])
-    parts = term.tangents.factors(term.rows, jnp.asarray([[2.0], [-3.0]], jnp.float32))
-    groups = tuple((name, "") for name in term.tangents.names)
-    job = _kernels.Job(5, 5, Outputs.FULL, groups)
-    ready = _kernels.ready(parts, _kernels.decide(parts, job))
-    found = np.asarray(_programs.tile(ready, ready, Outputs.FULL)[""])
+    job = _kernels.Job(5, 5, Outputs.FULL, tuple((name, "") for name in term.tangents.names))
+
+    @quick_jit
+    def run(rows):
+        parts = term.tangents.factors(rows, jnp.asarray([[2.0], [-3.0]], jnp.float32))
+        ready = _kernels.ready(parts, _kernels.decide(parts, job))
+        return _programs.tile(ready, ready, Outputs.FULL)[""]
+
+    found = np.asarray(run(term.rows))
     scales = np.array([2.0, -3.0])
-    expected = np.einsum("ij,a,b->iajb", JACOBIANS["laplace"] @ JACOBIANS["laplace"].T, scales, scales)
+    expected = np.einsum("ij,a,b->iajb", jacobian("laplace") @ jacobian("laplace").T, scales, scales)
     assert np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
 def test_traces_spectra_and_weights():
-    names = ("laplace", "flux", "data")
+    names = ("flux", "data")
     found = emp.ntk_blocks_of(*pick(*names))
-    squares = {name: (JACOBIANS[name] ** 2).sum() for name in names}
+    squares = {name: (jacobian(name) ** 2).sum() for name in names}
     for name in names:
         assert np.isclose(found.traces[name], squares[name], rtol=10 * TOLERANCE)
         assert np.isclose(found.weights[name], sum(squares.values()) / squares[name], rtol=10 * TOLERANCE)
-        values = np.linalg.svd(JACOBIANS[name], compute_uv=False) ** 2
+        values = np.linalg.svd(jacobian(name), compute_uv=False) ** 2
         np.testing.assert_allclose(found.spectra[name], values, atol=10 * TOLERANCE * values[0])
-    assert found.matrix.shape == (17, 17)
-    whole = np.concatenate([JACOBIANS[name] for name in names])
-    np.testing.assert_allclose(found.matrix, whole @ whole.T, atol=TOLERANCE * squares["laplace"])
+    assert found.matrix.shape == (12, 12)
+    whole = np.concatenate([jacobian(name) for name in names])
+    np.testing.assert_allclose(found.matrix, whole @ whole.T, atol=TOLERANCE * sum(squares.values()))
     # with these weights all terms of a loss of squares have kernels of one trace: their flows start equally fast
     assert np.ptp([found.weights[name] * squares[name] for name in names]) <= 20 * TOLERANCE * sum(squares.values())
 
 
+@pytest.mark.slow
 def test_a_scan_inside_a_term():
     """Weights that a loop uses again, differentiated by the input."""
 
