@@ -54,7 +54,11 @@ def desk(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+LONG = {"before-training.md"}  # trains a hundred networks
+PARAMS = [pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in LONG else []) for p in PAGES]
+
+
+@pytest.mark.parametrize("page", PARAMS)
 def test_python_in_the_documentation_runs(page, desk):
     run(python_of(page), page)  # must not raise
 

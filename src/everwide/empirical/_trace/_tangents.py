@@ -349,7 +349,8 @@ def _left(site: Site, record: Record, tap: Array) -> Array:
         summed = jnp.einsum("gti,gto->goi", left, rule.right(derivative).astype(left.dtype), precision="highest")
         return summed.reshape(-1, 1, left.shape[-1])
 
-    return _folded(one, site.arranged.nest, *record, tap)
+    arrays = (None if array is None else jnp.asarray(array) for array in record)  # constants of a trace are others
+    return _folded(one, site.arranged.nest, *arrays, tap)
 
 
 def _in_every_step(fn: Callable[..., Array], nest: tuple[Level, ...]) -> Callable[..., Array]:
