@@ -86,8 +86,8 @@ assert first.best > 0.99
 # The forecast is for the infinitely wide network on the squared loss, with a fixed ridge. A network that learns
 # features, another loss, augmentation or early stopping have curves of their own. Curves that bend after the end of the
 # pilot cannot be foreseen. **Noise** is such a bend: while the error still falls, a pilot of a few hundred rows cannot
-# tell a floor of noise from none. For `|x0|` in three columns with noise, and pilots of 200 rows, forecasts for 1000 rows
-# were too low by two fifths, most of them below the noise; the 90 % intervals, which are wide, held 33 of 40.
+# tell a floor of noise from none. For `|x0|` in three columns with noise, and pilots of 200 rows, forecasts for 1000
+# rows were too low by two fifths, most of them below the noise; the 90 % intervals, which are wide, held 33 of 40.
 # Where you know the noise of your targets, no forecast below it can be right. Rows that are not drawn at
 # random (the first of a sorted file, one source of several) tell about nothing but themselves.
 #
