@@ -16,7 +16,6 @@ from empirical.models_zoo import rows, tokens, w
 from everwide.empirical._models import any_model
 from everwide.empirical._ntk import tangents_of
 
-
 pytestmark = pytest.mark.as_users  # symmetry is bitwise as users compile
 TOLERANCE = 1e-10 if jnp.zeros(()).dtype == np.float64 else 2e-4
 
