@@ -149,6 +149,8 @@ def test_finished_fits_are_kept(tmp_path):
     assert len([json.loads(line) for line in path.read_text().splitlines()]) == 31
     with pytest.raises(InputError, match="other rows or another seed"):
         fc.learning_curve_of(counted, X, LINE, n=[500], path=path, seed=1)
+    with pytest.raises(InputError, match="is a folder"):
+        fc.learning_curve_of(counted, X, LINE, n=[500], path=path.parent)
 
 
 def test_progress_counts_the_fits():

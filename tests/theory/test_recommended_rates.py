@@ -228,6 +228,7 @@ def test_descent_in_batches_drifts_to_where_their_noise_is_small():
         (lambda: rates.recommended_rate(NET, params_of(), X, Y, optax.adam, steps=8), "32 or more"),
         (lambda: rates.recommended_rate(NET, params_of(), X, Y[:3], optax.adam, steps=40), "y has 3 rows and x 48"),
         (lambda: rates.recommended_rate(NET, params_of(), X, Y, optax.sgd, steps=40, batch_size=99), "at most 48"),
+        (lambda: rates.recommended_rate(NET, params_of(), X.astype(str), Y, optax.sgd, steps=40), "expected numbers"),
         (lambda: rates.recommended_rate(NET, params_of(), X, Y, optax.sgd, steps=40, warmup=-1), "0 or more"),
         (lambda: rates.recommended_rate(NET, None, X, Y, optax.sgd, steps=40), "needs parameters"),
         (

@@ -102,6 +102,8 @@ class _Kept:
         self._known: dict[tuple[int, int], float] = {}
         if self._path is None:
             return
+        if self._path.is_dir():
+            raise InputError(f"path={str(self._path)!r} is a folder, expected a file in which fits are kept.")
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         if not lines:
             self._path.write_text(first + "\n")

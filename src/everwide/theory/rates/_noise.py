@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
@@ -95,6 +96,9 @@ def task_of(f: Any, params: Any, x: Any, y: Any, loss: AbstractLoss, batch_size:
 
 
 def _cast(value: Any, dtype: Any) -> Array:
+    kind = getattr(value, "dtype", None) or np.asarray(value).dtype
+    if isinstance(kind, np.dtype) and kind.kind in "OUS":
+        raise InputError(f"x holds {kind}, expected numbers. Encode text and categories first.")
     array = jnp.asarray(value)
     return array.astype(dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
