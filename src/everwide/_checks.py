@@ -154,3 +154,9 @@ def warn(message: str, category: type[Warning]) -> None:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _OURS:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def is_missing(value: Any) -> bool:
+    """None, NaN, and what pandas has in their place: none but the first equals itself, or says so."""
+    equal = value == value
+    return value is None or not isinstance(equal, bool | np.bool_) or not equal

@@ -26,3 +26,9 @@ def page(classes, tmp_path_factory):
 def numbers() -> Problem:
     """A regression problem, made ready."""
     return prepare(number_table(), small_net(), quick=True)
+
+
+@pytest.fixture(scope="session")
+def labelled() -> Problem:
+    """A problem of classes, made ready."""
+    return prepare(hostile_table(), small_net(), quick=True)

@@ -7,8 +7,8 @@ import pytest
 
 from everwide._problem import prepare
 from everwide.report._sections import labels
-from report import test_sentences
 from report.report_tables import hostile_table, number_table, small_net
+from report.sentences import check
 
 pytestmark = pytest.mark.once
 
@@ -31,7 +31,7 @@ def test_every_sentence_is_true_once_and_once_it_is_not_said():
     cases = [made(table, like), made(table, far), (problem, twins), made(table, table.x[:3])]
     cases += [(problem, replace(twins, n_looked_at=10)), made(hostile_table(), rng.normal(size=(30, 3)))]
     none = prepare(table, small_net(), quick=True)
-    texts = test_sentences.check(labels, [*cases, (none, labels.labels(none))])
+    texts = check(labels, [*cases, (none, labels.labels(none))])
     assert "unlike the labelled ones" in texts[1]
     assert "unlike the labelled ones" not in texts[0]
     assert "near-duplicates of labelled rows: their" in texts[3]

@@ -113,9 +113,7 @@ def evaluate(f: Any, params: Any, x: Any, *, memory: int | None = None) -> Float
         call: Callable[[Any], Any] = torch_tangents(model, batch).predict
     else:
         output_of(model, jax.tree.map(lambda a: jnp.asarray(a[:1]), batch))  # floats, or a sentence
-        run = _outputs_of(model.f)
-        params = model.params
-        call = functools.partial(run, params)
+        call = functools.partial(_outputs_of(model.f), model.params)
     pieces = [np.asarray(call(some))[:kept] for some, kept in _cuts(batch, size)]
     return np.concatenate([piece.reshape(len(piece), -1) for piece in pieces])
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._checks import InputError
+from .._checks import InputError, is_missing
 from .._engine import checked_kernel, precision
 from ..spectral import Factor, KernelError, Spectrum, solve
 
@@ -68,12 +68,6 @@ def _as_numbers_if_they_are(y: np.ndarray) -> np.ndarray:
         return y
 
 
-def _missing(value: Any) -> bool:
-    """None, NaN, and what pandas has in their place: none but the first equals itself, or says so."""
-    equal = value == value
-    return value is None or not isinstance(equal, bool) or not equal
-
-
 def _looks_like_classes(y: np.ndarray) -> bool:
     if y.ndim == 2:
         return _is_indicator(y)
@@ -89,7 +83,7 @@ def _is_indicator(y: np.ndarray) -> bool:
 def _classes(y: np.ndarray) -> Targets:
     if y.ndim == 2 and not _is_indicator(y):
         raise InputError(f"y has shape {y.shape}, expected one class for each row, or rows with a single 1.")
-    if y.ndim == 1 and (lost := [row for row, value in enumerate(y.tolist()) if _missing(value)]):
+    if y.ndim == 1 and (lost := [row for row, value in enumerate(y.tolist()) if is_missing(value)]):
         raise InputError(f"Row {lost[0]} of y has no class: it holds {y[lost[0]]!r}. Drop such rows.")
     names, labels = np.unique(np.argmax(y, axis=1) if y.ndim == 2 else y.astype(str), return_inverse=True)
     if len(names) < 2:

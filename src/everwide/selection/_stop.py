@@ -18,7 +18,7 @@ FEWEST = 64  # labelled rows, of which a forecast can be made
 
 @dataclass(frozen=True)
 class Stop:
-    """What a batch of random labels would bring. `stop`: less than a twentieth of the error. Made by `stop()`."""
+    """What a batch of random labels would bring. `stop`: less than a share of the error. Made by `stop()`."""
 
     stop: bool
     error_now: float

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._checks import Choice, InputError
+from .._checks import Choice, InputError, is_missing
 
 _MOST_CLASSES = 50  # whole numbers with more values than these are numbers, unless a model says otherwise
 
@@ -78,15 +78,10 @@ def _missing(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f":
         gone = np.isnan(values)
     elif values.dtype.kind == "O":
-        gone = np.array([_is_missing(value) for value in values.ravel()], bool).reshape(values.shape)
+        gone = np.array([is_missing(value) for value in values.ravel()], bool).reshape(values.shape)
     else:
         gone = np.zeros(values.shape, bool)
     return np.all(gone.reshape(len(gone), -1), axis=1)
-
-
-def _is_missing(value: Any) -> bool:
-    equal = value == value
-    return value is None or not isinstance(equal, bool | np.bool_) or not equal
 
 
 def _looks_like_classes(given: np.ndarray) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.spatial.distance import cdist
 
 from ..._problem import Problem
 from ..._words import count, percent
@@ -73,13 +74,9 @@ def _share_far(problem: Problem, x: Float[np.ndarray, "m *shape"]) -> float:
     """In the inputs as the network reads them."""
     known = problem.x.reshape(len(problem.x), -1)
     others = np.asarray(problem.estimator.transform_inputs(x), np.float64).reshape(len(x), -1)
-    among = _squared_distances(known, known)
+    among = cdist(known, known)
     np.fill_diagonal(among, np.inf)
-    return float(np.mean(_squared_distances(others, known).min(1) > np.quantile(among.min(1), _NEAR)))
-
-
-def _squared_distances(x1: Float[np.ndarray, "a d"], x2: Float[np.ndarray, "b d"]) -> Float[np.ndarray, "a b"]:
-    return np.maximum(np.sum(x1**2, 1)[:, None] + np.sum(x2**2, 1) - 2 * x1 @ x2.T, 0)
+    return float(np.mean(cdist(others, known).min(1) > np.quantile(among.min(1), _NEAR)))
 
 
 def _text(problem: Problem, result: Labels) -> Text:
