@@ -1,0 +1,76 @@
+"""A run as it was recorded, and what is wrong with it: a function of the records alone."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from .._checks import InputError
+from ._causes import Cause, causes_of
+from ._log import Record, read_lines
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is wrong with a run, the likeliest cause first; none where it is healthy."""
+
+    causes: tuple[Cause, ...]
+    steps: int
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is no cause for alarm."""
+        return not self.causes
+
+    def __str__(self) -> str:
+        if self.healthy:
+            return f"Healthy after {self.steps} steps: nothing that was measured calls for a change."
+        return "\n".join(f"{rank}. {cause}" for rank, cause in enumerate(self.causes, start=1))
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was recorded of a run: its `facts` and its `records`. Made by `read_run`, and by `Doctor.run`."""
+
+    facts: Record
+    records: tuple[Record, ...]
+
+    def of(self, kind: str) -> list[Record]:
+        """The records of one kind: `vitals`, `curvature`, `noise`, `kernel`, `collapse` or `event`."""
+        return [record for record in self.records if record["record"] == kind]
+
+    def series(self, kind: str, name: str) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Steps and values of one figure, where it was recorded."""
+        chosen = [(r["step"], r[name]) for r in self.of(kind) if r.get(name) is not None]
+        steps, values = np.array(chosen, float).reshape(-1, 2).T
+        return steps, values
+
+    def verdict(self) -> Verdict:
+        """Causes, ranked, each with its evidence and a remedy."""
+        steps = max((record["step"] for record in self.records), default=0)
+        return Verdict(causes_of(self.facts, list(self.records)), steps)
+
+
+def read_run(path: str | Path) -> Run:
+    """The run that a doctor has written into a log, while it goes on or afterwards.
+
+    Args:
+        path: the file. A last line that was cut off by a crash is left out.
+
+    Returns:
+        `facts`: of model, loss, probe and inputs; `records`: vitals, curvature, noise, kernel, events; `of(kind)` and
+        `series(kind, name)` choose among them; `verdict()`: what is wrong, the likeliest cause first.
+
+    >>> import json, pathlib, tempfile
+    >>> from everwide.diagnosis import read_run
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "run.jsonl"
+    >>> facts = {"record": "run", "format": 1, "model": "", "loss": "Mse", "groups": {}, "inputs": None}
+    >>> _ = path.write_text(json.dumps(facts) + chr(10))
+    >>> read_run(path).verdict().healthy
+    True
+    """
+    lines = read_lines(path)
+    if any(not isinstance(record.get("step"), int) for record in lines.records):
+        raise InputError(f"{path} has a record without a step: expected the log that Doctor(log=...) writes.")
+    return Run(lines.facts, tuple(lines.records))
