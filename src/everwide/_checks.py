@@ -81,6 +81,11 @@ def not_negative(value: Any, label: str) -> float:
     return _number(value, label, lambda x: 0 <= x < math.inf, "a finite number, at least 0")
 
 
+def finite_number(value: Any, label: str) -> float:
+    """A finite number of any sign."""
+    return _number(value, label, math.isfinite, "a finite number")
+
+
 def probability(value: Any, label: str) -> float:
     """A number strictly between 0 and 1."""
     return _number(value, label, lambda x: 0 < x < 1, "a probability, above 0 and below 1")

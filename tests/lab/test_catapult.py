@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import everwide as ew
+from everwide.theory.stability import catapult
 from everwide_lab._claims import Verdict
 from everwide_lab._sample import Sample
 from everwide_lab.catapult._claims import Onset, Swept, claims_of, gain
-from everwide_lab.catapult._recursion import limit, recursion
+from everwide_lab.catapult._model import limit
 from everwide_lab.catapult._run import Catapult, reproduce
 from everwide_lab.catapult._sweep import SHOWN, End, Kind, Runs, digits, sweep
 
@@ -20,38 +21,8 @@ pytestmark = pytest.mark.once
 LINEAR, RELU, DEEP = Kind("linear", 1), Kind("relu", 1), Kind("relu", 2)
 
 
-def descended(u, v, x, y, rate, steps):
-    """Weights of a linear network with one hidden layer, on one example: residuals and curvatures, step by step."""
-    found, size = [], len(v) ** 0.5
-    for _ in range(steps + 1):
-        hidden = u @ x
-        r = v @ hidden / size - y
-        found.append((r, (hidden @ hidden + (v @ v) * (x @ x)) / len(v)))
-        u, v = u - rate * r * np.outer(v, x) / size, v - rate * r * hidden / size
-    return np.asarray(found).T
-
-
-@pytest.mark.parametrize("multiple", [1.0, 3.0, 4.5])
-@pytest.mark.parametrize("target", [0.0, 0.7])
-def test_two_numbers_say_what_weights_do(multiple, target):
-    rng = np.random.default_rng(0)
-    u, v, x = rng.normal(size=(50, 4)), rng.normal(size=50), rng.normal(size=4)
-    output, curvature = v @ u @ x / 50**0.5, ((u @ x) @ (u @ x) + (v @ v) * (x @ x)) / 50
-    rate, steps = float(multiple / curvature), 6
-    course = recursion(float(output), float(curvature), rate, float(x @ x) / 50, steps, target)
-    residuals, curvatures = descended(u, v, x, target, rate, steps)
-    np.testing.assert_allclose(course.residual, residuals, rtol=1e-8, atol=1e-12)
-    np.testing.assert_allclose(course.curvature, curvatures, rtol=1e-8)
-
-
 def test_the_limit_of_the_model_is_four():
     np.testing.assert_allclose(limit(10_000, 2, seed=0), 4, rtol=2e-3)
-
-
-def test_what_overflows_ends():
-    course = recursion(1.0, 2.0, 10.0, 0.1, 100)
-    assert len(course.residual) < 100
-    assert np.isfinite(course.curvature).all()
 
 
 def test_networks_follow_the_model():
@@ -63,11 +34,13 @@ def test_networks_follow_the_model():
     for seed in range(2):
         params = LINEAR.net().init(jr.split(jr.key(64), 2)[seed], (3,), width=64)
         output, curvature = float(LINEAR.net().apply(params, jnp.ones(3))[0]), float(runs.curvature[seed, 1])
-        course = recursion(output, curvature, 3 / curvature, 1 / 64, int(runs.steps[seed, 1]), 0.5)
-        losses = course.residual**2 / course.residual[0] ** 2
+        course = catapult(
+            output - 0.5, curvature, 3 / curvature, scale=1 / 64, target=0.5, steps=int(runs.steps[seed, 1])
+        )
+        losses = course.residuals**2 / course.residuals[0] ** 2
         np.testing.assert_allclose(runs.losses[seed, 1, : len(losses)], losses[:SHOWN], rtol=2e-2)
         assert runs.peak_step[seed, 1] == losses.argmax()
-        np.testing.assert_allclose(runs.curvature_end[seed, 1], course.curvature[-1], rtol=1e-2)
+        np.testing.assert_allclose(runs.curvature_end[seed, 1], course.curvatures[-1], rtol=1e-2)
 
 
 def made_up(kind=RELU, *, limit=5.0, rises=0, drift=0.0, peak=3.0, flat=1.5, above=0.1, below=0.2):

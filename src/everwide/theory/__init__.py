@@ -6,3 +6,4 @@ from . import eigenlearning as eigenlearning
 from . import finite_width as finite_width
 from . import rates as rates
 from . import regions as regions
+from . import stability as stability

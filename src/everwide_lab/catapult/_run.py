@@ -13,7 +13,7 @@ from .._claims import Claim
 from .._report import Clock, Watcher, write_report
 from ._claims import Onset, Swept, claims_of, gain
 from ._figure import draw
-from ._recursion import limit
+from ._model import limit
 from ._sweep import ENOUGH, Kind, digits, sweep
 
 KINDS = (Kind("linear", 1), Kind("tanh", 1), Kind("relu", 1), Kind("relu", 2), Kind("relu", 3))

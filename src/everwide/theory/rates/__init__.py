@@ -1,6 +1,5 @@
 """How large learning rates may be, and how long training takes, before it begins."""
 
-from ._limits import adam_edge as adam_edge
 from ._noise import gradient_noise as gradient_noise
 from ._stable import fit_times as fit_times
 from ._stable import stable_rates as stable_rates

@@ -1,4 +1,4 @@
-"""Where networks of finite width were seen to diverge, and where Adam comes to hover."""
+"""Where networks of finite width were seen to diverge."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._checks import InputError, positive, share
+from ..._checks import InputError
 from ..._engine import as_rows
 from ..._walk import walk
 from ...activations import AbstractActivation
@@ -64,29 +64,3 @@ def largest_of_width(net: Any, x: Any, width: int) -> float:
         kernel = ntk_operator(net, net.init(key, data.shape[1:], width=width), data).linear_operator()
         values.append(Spectrum.largest(kernel.matvec, kernel.shape[0]))
     return float(np.mean(values))
-
-
-def adam_edge(rate: float, *, b1: float = 0.9) -> float:
-    """The curvature at which Adam hovers: `(2 + 2 b1) / ((1 - b1) rate)`, which is 38 over the rate.
-
-    The curvature is the largest eigenvalue of the loss's Hessian, seen through Adam's preconditioner: divided, from the
-    left, by the root of the second moment. Trained by full batches on the squared loss, it rises to this edge and stays
-    there, so the edge says where a rate leads: to flatter places the larger it is. It does not say which rates train.
-    In the first steps the curvature is far above the edge of rates that then do well, and differs between draws of one
-    network by a factor of ten; with cross-entropy it falls in the end. Which rates train is for `recommended_rate`.
-
-    Args:
-        rate: the learning rate.
-        b1: of Adam; 0 is RMSProp, `2 / rate`.
-
-    Returns:
-        The edge.
-
-    >>> from everwide.theory import rates
-    >>> round(rates.adam_edge(0.01), 6), rates.adam_edge(0.5, b1=0.0)
-    (3800.0, 4.0)
-
-    Cohen et al. 2022, Adaptive gradient methods at the edge of stability.
-    """
-    kept = share(b1, "b1")
-    return 2 * (1 + kept) / ((1 - kept) * positive(rate, "rate"))

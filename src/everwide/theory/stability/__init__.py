@@ -1,0 +1,5 @@
+"""What large learning rates do: where training becomes unstable, and how it comes back."""
+
+from ._catapult import catapult as catapult
+from ._edge import edge as edge
+from ._self_stabilization import self_stabilization as self_stabilization
