@@ -76,7 +76,7 @@ def regression_task(name: str, seed: int) -> Task:
     x = x[:, np.ptp(x[pool], axis=0) > 0]
     x = ((x - x[pool].mean(0)) / x[pool].std(0)).astype(np.float32)
     y = (y - y[pool].mean()) / y[pool].std()
-    size = min(128, len(pool) // (ROUNDS + 4))
+    size = min(256, len(pool) // (ROUNDS + 4))
     return Task(data.Rows(x[pool], y[pool]), data.Rows(x[test], y[test]), size, size, ROUNDS, 0)
 
 
