@@ -7,4 +7,5 @@ from . import finite_width as finite_width
 from . import implicit_bias as implicit_bias
 from . import rates as rates
 from . import regions as regions
+from . import sgd_noise as sgd_noise
 from . import stability as stability

@@ -2,6 +2,7 @@
 
 from ._curve import learning_curve as learning_curve
 from ._eigensystem import eigensystem as eigensystem
+from ._entropy import entropy_number as entropy_number
 from ._hermite import definiteness as definiteness
 from ._hermite import hermite_coefficients as hermite_coefficients
 from ._transfer import learnability as learnability
