@@ -50,6 +50,7 @@ _ROOMS = (
     "activations",
     "attribution",
     "comparison",
+    "diagnosis",
     "empirical",
     "estimators",
     "forecasting",

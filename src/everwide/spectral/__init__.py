@@ -13,5 +13,8 @@ from ._filters import gradient_flow as gradient_flow
 from ._filters import momentum as momentum
 from ._filters import ridge as ridge
 from ._lanczos import lanczos as lanczos
+from ._operators import density as density
+from ._operators import leading as leading
+from ._operators import trace as trace
 from ._smoother import kernel_smoother as kernel_smoother
 from ._solvers import solve as solve

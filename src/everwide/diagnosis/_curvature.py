@@ -1,0 +1,200 @@
+"""Hessian, Gauss-Newton and Fisher matrices of any model: the doors."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from .._checks import InputError, positive, share
+from .._losses import BinaryCrossEntropy, Loss, Mse, Poisson, SoftmaxCrossEntropy, as_loss
+from ..empirical import as_model
+from ._operators import Curvature, Kind, curvature
+from ._torch import TorchCurvature, torch_curvature, torch_outputs
+
+_LIKELIHOODS = (Mse, SoftmaxCrossEntropy, BinaryCrossEntropy, Poisson)
+
+
+def hessian(
+    f: Any, params: Any, x: Any, y: Any, *, loss: Loss, memory: int | None = None
+) -> Curvature | TorchCurvature:
+    """The Hessian of the mean loss over some rows, as an operator over the flattened parameters.
+
+    Where a network has corners (ReLU), this is the Hessian of the piece that it is on: what corners add is not seen.
+
+    Args:
+        f: a function, network or module, as in `everwide.empirical.as_model`; batch statistics must be frozen.
+        params: as in `everwide.empirical.as_model`; the order is that of `jax.flatten_util.ravel_pytree`, for PyTorch
+            that of `module.parameters()`.
+        x: examples.
+        y: targets, as the loss has them.
+        loss: a loss of `everwide.training`, or a JAX function of the outputs and the target of one row.
+        memory: bytes of the activations that are held at once (examples are taken in pieces); `None`: half of what is
+            free now.
+
+    Returns:
+        A symmetric matrix `(p, p)`: `op @ v` for a vector or for columns; `leading(k)`, `trace()`, `density()`;
+        `gradient()`; `split()` into the Gauss-Newton matrix and the rest; `block(name)` of one layer, of those in
+        `groups`; `preconditioned(...)`; `linear_operator()` for `scipy.sparse.linalg`. It is a pytree.
+
+    >>> import everwide.diagnosis as dg, jax.numpy as jnp
+    >>> from everwide.training import Mse
+    >>> op = dg.hessian(lambda w, x: w @ x, jnp.zeros(2), jnp.array([[1.0, 0.0], [0.0, 2.0]]), [1.0, 1.0], loss=Mse())
+    >>> (op @ jnp.ones(2)).tolist(), op.leading(1).values.tolist()
+    ([0.5, 2.0], [2.0])
+
+    """
+    return _door(Kind.HESSIAN, f, params, x, y, loss, memory)
+
+
+def gauss_newton(
+    f: Any, params: Any, x: Any, y: Any, *, loss: Loss, memory: int | None = None
+) -> Curvature | TorchCurvature:
+    """The generalized Gauss-Newton matrix `mean J^T (second derivative of the loss) J`, as an operator.
+
+    Args:
+        f: as in `hessian`.
+        params: as in `hessian`.
+        x: as in `hessian`.
+        y: as in `hessian`.
+        loss: as in `hessian`.
+        memory: as in `hessian`.
+
+    Returns:
+        As in `hessian`.
+
+    >>> import everwide.diagnosis as dg, jax.numpy as jnp
+    >>> from everwide.training import Mse
+    >>> op = dg.gauss_newton(lambda w, x: jnp.sum(w**2) * x, jnp.ones(2), jnp.ones(1), [5.0], loss=Mse())
+    >>> (op @ jnp.eye(2)).tolist()
+    [[4.0, 4.0], [4.0, 4.0]]
+
+    """
+    return _door(Kind.GAUSS_NEWTON, f, params, x, y, loss, memory)
+
+
+def fisher(
+    f: Any,
+    params: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    loss: Loss,
+    empirical: bool = False,
+    memory: int | None = None,
+) -> Curvature | TorchCurvature:
+    """The Fisher information matrix of the likelihood that a loss is the logarithm of, as an operator.
+
+    The true one, `E[g g^T]` over labels that the model itself would draw, is the Gauss-Newton matrix for the squared
+    loss (a Gaussian of variance 1), cross-entropies and counts. The empirical one, with the labels that rows have, is
+    another matrix: near a minimum it measures the noise of gradients, not curvature.
+
+    Args:
+        f: as in `hessian`.
+        params: as in `hessian`.
+        x: as in `hessian`.
+        y: targets; the true matrix does without.
+        loss: as in `hessian`; for the true matrix `Mse`, `SoftmaxCrossEntropy`, `BinaryCrossEntropy` or `Poisson`.
+        empirical: with the labels that rows have.
+        memory: as in `hessian`.
+
+    Returns:
+        As in `hessian`.
+
+    >>> import everwide.diagnosis as dg, jax.numpy as jnp
+    >>> from everwide.training import Mse
+    >>> rows = (lambda w, x: w @ x, jnp.zeros(1), jnp.ones((2, 1)))
+    >>> dg.fisher(*rows, loss=Mse()) @ jnp.ones(1)
+    Array([1.], ...)
+    >>> dg.fisher(*rows, [1.0, 3.0], loss=Mse(), empirical=True) @ jnp.ones(1)
+    Array([5.], ...)
+
+    """
+    if empirical:
+        if y is None:
+            raise InputError("empirical=True: y is missing. The empirical matrix is made of the labels that rows have.")
+        return _door(Kind.EMPIRICAL, f, params, x, y, loss, memory)
+    if not isinstance(loss, _LIKELIHOODS):
+        known = ", ".join(one.__name__ for one in _LIKELIHOODS)
+        raise InputError(
+            f"loss={loss!r} is the logarithm of no likelihood that we know, expected one of {known}. "
+            "Take empirical=True, or gauss_newton."
+        )
+    return _door(Kind.GAUSS_NEWTON, f, params, x, _any_labels(f, params, x, loss) if y is None else y, loss, memory)
+
+
+def preconditioner(state: Any, *, b2: float = 0.999, eps: float = 1e-8) -> Float[Array, " p"]:
+    """What an adaptive optimizer divides gradients by, `sqrt(v) + eps`, one for each parameter.
+
+    Args:
+        state: an optax state that holds second moments `nu` (Adam, AdamW, RMSProp, wherever they are in a chain), or a
+            PyTorch optimizer that has made a step.
+        b2: the decay of the second moment, by which optax corrects it as long as steps are few.
+        eps: added to the root; a PyTorch optimizer knows its own.
+
+    Returns:
+        For `preconditioned`: `hessian(...).preconditioned(preconditioner(state))`, whose largest eigenvalue is compared
+        with `everwide.theory.rates.adam_edge`.
+
+    >>> import everwide.diagnosis as dg, jax.numpy as jnp, optax
+    >>> adam = optax.adam(0.1)
+    >>> state = adam.update(jnp.array([1.0, 2.0]), adam.init(jnp.zeros(2)))[1]
+    >>> dg.preconditioner(state)
+    Array([1., 2.], ...)
+
+    """
+    kept, added = share(b2, "b2"), positive(eps, "eps")
+    if hasattr(state, "param_groups"):
+        return jnp.asarray(_of_torch(state))
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: hasattr(node, "nu"))
+    moments = [node for node in nodes if hasattr(node, "nu")]
+    if len(moments) != 1:
+        raise InputError(
+            f"The optimizer's state holds {len(moments)} second moments (nu), expected one, as those of optax.adam, "
+            "adamw and rmsprop. For other optimizers pass the numbers themselves to preconditioned()."
+        )
+    (moment,) = moments
+    steps = getattr(moment, "count", None)
+    correction = 1.0 if steps is None else 1 - kept ** jnp.maximum(jnp.asarray(steps, float), 1)
+    flat = ravel_pytree(moment.nu)[0]
+    return jnp.sqrt(flat / jnp.asarray(correction, flat.dtype)) + jnp.asarray(added, flat.dtype)
+
+
+def _of_torch(optimizer: Any) -> np.ndarray:
+    parts = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            square = state.get("exp_avg_sq", state.get("square_avg"))
+            if square is None:
+                raise InputError(
+                    f"{type(optimizer).__name__} holds no second moments (exp_avg_sq): expected Adam, AdamW or RMSprop "
+                    "after a step."
+                )
+            b2 = group["betas"][1] if "betas" in group else 0.0
+            moment = square.detach().cpu().numpy() / (1 - b2 ** float(state["step"]))
+            parts.append((np.sqrt(moment) + group["eps"]).ravel())
+    return np.concatenate(parts)
+
+
+def _door(
+    kind: Kind, f: Any, params: Any, x: Any, y: Any, loss: Loss, memory: int | None
+) -> Curvature | TorchCurvature:
+    model = as_model(f, params)
+    if hasattr(model, "module"):
+        return torch_curvature(kind, model, x, y, as_loss(loss), memory)
+    return curvature(kind, model, None, x, y, as_loss(loss), memory)
+
+
+def _any_labels(f: Any, params: Any, x: Any, loss: Any) -> np.ndarray:
+    """Zeros are targets of every likelihood, and the matrix does not depend on them."""
+    model: Any = as_model(f, params)
+    n = len(jax.tree.leaves(x)[0])
+    if isinstance(loss, SoftmaxCrossEntropy):
+        return np.zeros(n, int)
+    if hasattr(model, "module"):
+        return np.zeros((n, torch_outputs(model, x)))
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a)[1:], jnp.asarray(a).dtype), x)
+    return np.zeros((n, jax.eval_shape(model.f, model.params, one).size))

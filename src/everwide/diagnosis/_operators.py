@@ -1,0 +1,320 @@
+"""Second derivatives of a loss over the parameters of any model, as operators: nothing is formed."""
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+from scipy.sparse.linalg import LinearOperator
+
+from .._checks import InputError
+from .._losses import AbstractLoss
+from ..empirical import as_model, jacobian_operator
+from ..spectral import density, leading, trace
+from ._groups import groups_of
+
+_HELD = 3  # times the activations: what the passes of a second derivative keep
+
+
+class Kind(enum.Enum):
+    """Which second derivatives."""
+
+    HESSIAN = "Hessian"
+    GAUSS_NEWTON = "Gauss-Newton matrix"
+    RESIDUAL = "Hessian without its Gauss-Newton part"
+    EMPIRICAL = "empirical Fisher matrix"
+    OWN_LABEL = "part of the Gauss-Newton matrix of the labels that rows have"
+
+
+class Curvature(eqx.Module):
+    """A symmetric matrix over the flattened parameters, of the mean loss over some rows: see `hessian`."""
+
+    kind: Kind = eqx.field(static=True)
+    model: Any  # a Jacobian: function, parameters, examples, and what memory they take
+    y: Array
+    loss: AbstractLoss
+    free: tuple[int, ...] = eqx.field(static=True)  # leaves of the parameters that the matrix is about
+    scale: Array | None = None  # the root of a preconditioner, inverted
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Parameters and parameters."""
+        size = sum(leaf.size for leaf in self._leaves())
+        return size, size
+
+    @property
+    def dtype(self) -> Any:
+        """Of the parameters."""
+        return jnp.result_type(*self._leaves())
+
+    @property
+    def groups(self) -> dict[str, tuple[slice, ...]]:
+        """Layers by their names, and where their parameters are."""
+        return groups_of(self.model.params, self.free)
+
+    def __matmul__(self, v: Any) -> Float[Array, "p *m"]:
+        """A vector `(p,)`, or many as columns `(p, m)`."""
+        return self._checked(v, lambda rows: _product(self, rows))
+
+    def prepared(self) -> Any:
+        """The same matrix with the work done that all products share, where that fits into memory."""
+        return Prepared(_linearized(self), self.shape, self.dtype) if self.chunks(1) == 1 else self
+
+    def split(self) -> tuple["Curvature", "Curvature"]:
+        """Of a Hessian: the Gauss-Newton matrix `G` and the rest `E`, where `H = G + E`."""
+        if self.kind is not Kind.HESSIAN:
+            raise InputError(f"Only a Hessian is split, and this is the {self.kind.value}. Make it with hessian().")
+        return replace(self, kind=Kind.GAUSS_NEWTON), replace(self, kind=Kind.RESIDUAL)
+
+    def block(self, name: str) -> "Curvature":
+        """The part of one layer, by the names that `groups` has: the others are held."""
+        if name not in self.groups:
+            raise InputError(f"There is no layer {name!r}. There are {', '.join(self.groups)}.")
+        flat = np.arange(self.shape[0])
+        wanted = {int(place) for piece in self.groups[name] for place in flat[piece][:1]}
+        starts = np.cumsum([0, *(leaf.size for leaf in self._leaves())])[:-1]
+        free = tuple(leaf for leaf, start in zip(self.free, starts, strict=True) if int(start) in wanted)
+        scale = None if self.scale is None else jnp.concatenate([self.scale[piece] for piece in self.groups[name]])
+        return replace(self, free=free, scale=scale)
+
+    def preconditioned(self, preconditioner: Any) -> "Curvature":
+        """`P^(-1/2) M P^(-1/2)`, which has the eigenvalues of `P^-1 M`, for a diagonal `P`: see `preconditioner`."""
+        flat = jnp.asarray(ravel_pytree(preconditioner)[0], self.dtype)
+        if flat.shape != self.shape[:1] or not bool(jnp.all(jnp.isfinite(flat) & (flat > 0))):
+            raise InputError(
+                f"The preconditioner has {flat.size} numbers, the smallest {float(flat.min()) if flat.size else '-'}, "
+                f"expected {self.shape[0]} above 0: one for each parameter."
+            )
+        return replace(self, scale=(1 if self.scale is None else self.scale) / jnp.sqrt(flat))
+
+    def gradient(self) -> Float[Array, " p"]:
+        """The gradient of the mean loss, preconditioned like the matrix: its inner products are with these vectors."""
+        return _gradient(self) if self.scale is None else self.scale * _gradient(self)
+
+    def leading(self, k: int = 1, *, which: str = "largest", start: Any = None, tolerance: float = 1e-4) -> Any:
+        """Leading eigenpairs: see `everwide.spectral.leading`."""
+        return leading(self, k, which=which, start=start, tolerance=tolerance)
+
+    def trace(self, *, samples: int = 96, seed: int = 0) -> Any:
+        """The trace, with its error: see `everwide.spectral.trace`."""
+        return trace(self, samples=samples, seed=seed)
+
+    def density(self, *, samples: int = 8, length: int = 64, seed: int = 0) -> Any:
+        """The density of eigenvalues: see `everwide.spectral.density`."""
+        return density(self, samples=samples, length=length, seed=seed)
+
+    def linear_operator(self) -> LinearOperator:
+        """For `scipy.sparse.linalg`."""
+        return as_linear_operator(self.shape, self.dtype, self.prepared().__matmul__)
+
+    def chunks(self, vectors: int) -> int:
+        """In how many pieces the examples are taken, for so many vectors at once."""
+        fit = max(1, self.model.memory // max(1, _HELD * self.model.bytes_each * (1 + vectors)))
+        return math.ceil(self.model.examples / fit)
+
+    def at_once(self, wanted: int) -> int:
+        """How many vectors may be there at once."""
+        return max(1, min(wanted, self.model.memory // (4 * self.shape[0] * self.dtype.itemsize)))
+
+    def _leaves(self) -> list[Array]:
+        leaves = jax.tree.leaves(self.model.params)
+        return [leaves[place] for place in self.free]
+
+    def _checked(self, v: Any, product: Callable[[Array], Array]) -> Array:
+        return as_columns(v, self.shape, self.dtype, product)
+
+
+class Prepared(eqx.Module):
+    """A matrix whose products begin with work that was done before."""
+
+    linear: Any
+    shape: tuple[int, int] = eqx.field(static=True)
+    dtype: Any = eqx.field(static=True)
+
+    def __matmul__(self, v: Any) -> Array:
+        return as_columns(v, self.shape, self.dtype, lambda rows: _apply(self.linear, rows))
+
+
+def as_columns(v: Any, shape: tuple[int, int], dtype: Any, product: Callable[[Array], Array]) -> Array:
+    """A product of rows, for one vector or for columns."""
+    vectors = jnp.asarray(v, dtype)
+    if vectors.ndim not in (1, 2) or vectors.shape[0] != shape[1]:
+        raise InputError(
+            f"A matrix {shape} is multiplied with an array of shape {vectors.shape}, expected ({shape[1]},), or "
+            f"({shape[1]}, m) for m vectors. Flatten trees with jax.flatten_util.ravel_pytree."
+        )
+    return product(vectors[None])[0] if vectors.ndim == 1 else product(vectors.T).T
+
+
+def as_linear_operator(shape: tuple[int, int], dtype: Any, product: Callable[[Any], Any]) -> LinearOperator:
+    """Of a symmetric matrix, for scipy."""
+
+    def multiply(v: np.ndarray) -> np.ndarray:
+        return np.asarray(product(v))
+
+    functions: Any = {"matvec": multiply, "matmat": multiply, "rmatvec": multiply, "rmatmat": multiply, "dtype": dtype}
+    return LinearOperator(shape, **functions)
+
+
+class Batch(NamedTuple):
+    """Examples, targets, and the weight of each row: `1/n`, and 0 where a chunk is filled up."""
+
+    x: Any
+    y: Array
+    weight: Array
+
+
+def curvature(kind: Kind, f: Any, params: Any, x: Any, y: Any, loss: AbstractLoss, memory: int | None) -> Curvature:
+    """Everything checked."""
+    given: Any = as_model(f, params)
+    own = jax.tree.leaves(given.params)[0].dtype
+    model = jacobian_operator(given, None, jax.tree.map(lambda a: _as_numbers(a, own), x), memory=memory)
+    targets, _ = loss.targets(y, model.outputs)
+    if len(targets) != model.examples:
+        raise InputError(f"y has {len(targets)} rows and x {model.examples}: they must agree.")
+    targets = jnp.asarray(targets, None if targets.dtype.kind in "iu" else model.dtype)
+    return Curvature(kind, model, targets, loss, tuple(range(len(jax.tree.leaves(model.params)))))
+
+
+def _as_numbers(value: Any, dtype: Any) -> Array:
+    kind = getattr(value, "dtype", None) or np.asarray(value).dtype
+    if isinstance(kind, np.dtype) and kind.kind in "OUS":
+        raise InputError(f"x holds {kind}, expected numbers. Encode text and categories first.")
+    array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.floating) and not bool(jnp.isfinite(array).all()):
+        raise InputError("x holds NaN or infinity. Drop such rows, or fill them.")
+    return array.astype(dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+
+@eqx.filter_jit
+def _product(op: Curvature, rows: Float[Array, "m p"]) -> Float[Array, "m p"]:
+    together = op.at_once(len(rows))
+    chunks = op.chunks(together)
+    pieces = _pieces(op, chunks)
+
+    def some(vectors: Array) -> Array:
+        def add(total: Array, piece: Batch) -> tuple[Array, None]:
+            return total + jax.vmap(linearized(op, piece))(vectors), None
+
+        if chunks == 1:
+            return jax.vmap(linearized(op, jax.tree.map(lambda a: a[0], pieces)))(vectors)
+        return lax.scan(add, jnp.zeros_like(vectors), pieces)[0]
+
+    if len(rows) <= together:
+        return some(rows)
+    return lax.map(lambda v: some(v[None])[0], rows, batch_size=together)
+
+
+@eqx.filter_jit
+def _linearized(op: Curvature) -> Any:
+    return linearized(op, jax.tree.map(lambda a: a[0], _pieces(op, 1)))
+
+
+@eqx.filter_jit
+def _apply(linear: Any, rows: Float[Array, "m p"]) -> Float[Array, "m p"]:
+    return jax.vmap(linear)(rows)
+
+
+@eqx.filter_jit
+def _gradient(op: Curvature) -> Array:
+    pieces = _pieces(op, op.chunks(1))
+
+    def add(total: Array, piece: Batch) -> tuple[Array, None]:
+        flat, outputs = _function(op, piece)
+        return total + jax.grad(lambda p: _loss(op, piece, outputs(p)))(flat), None
+
+    return lax.scan(add, jnp.zeros(op.shape[0], op.dtype), pieces)[0]
+
+
+def _pieces(op: Curvature, chunks: int) -> Batch:
+    """The rows in chunks; the last row fills up the last one, without weight."""
+    n = op.model.examples
+    size = math.ceil(n / chunks)
+    index = np.arange(chunks * size)
+    weight = jnp.asarray(np.where(index < n, 1 / n, 0).reshape(chunks, size), op.model.dtype)
+
+    def cut(a: Array) -> Array:
+        return a[np.minimum(index, n - 1)].reshape(chunks, size, *a.shape[1:])
+
+    return Batch(jax.tree.map(cut, op.model.x), cut(op.y), weight)
+
+
+def _function(op: Curvature, piece: Batch) -> tuple[Array, Callable[[Array], Array]]:
+    """The free parameters in a row, and the outputs `(n, k)` as a function of them."""
+    leaves, structure = jax.tree.flatten(op.model.params)
+    flat, unravel = ravel_pytree([leaves[place] for place in op.free])
+    held = {place: leaf for place, leaf in enumerate(leaves) if place not in op.free}
+
+    def outputs(vector: Array) -> Array:
+        now = held | dict(zip(op.free, unravel(vector), strict=True))
+        params = jax.tree.unflatten(structure, [now[place] for place in range(len(leaves))])
+        return jax.vmap(lambda one: jnp.atleast_1d(op.model.f(params, one)))(piece.x)
+
+    return flat, outputs
+
+
+def _loss(op: Curvature, piece: Batch, outputs: Array) -> Array:
+    return jnp.sum(piece.weight * jax.vmap(op.loss)(outputs, piece.y))
+
+
+def linearized(op: Curvature, piece: Batch) -> Callable[[Array], Array]:
+    """The product with one vector, for the rows of a piece, as a function that holds what does not depend on it."""
+    flat, outputs = _function(op, piece)
+    if op.kind is Kind.HESSIAN:
+        product = jax.linearize(jax.grad(lambda p: _loss(op, piece, outputs(p))), flat)[1]
+    elif op.kind is Kind.RESIDUAL:
+        slopes = jax.grad(lambda out: _loss(op, piece, out))(outputs(flat))
+        product = jax.linearize(lambda p: jax.vjp(outputs, p)[1](slopes)[0], flat)[1]
+    else:
+        out, forward = jax.linearize(outputs, flat)
+        product = Sandwich(forward, _metric(op, piece, out))
+    return product if op.scale is None else Scaled(product, op.scale)
+
+
+class Sandwich(eqx.Module):
+    """`J^T M J`, from the Jacobian as a linear function and a linear function of the outputs."""
+
+    forward: Any
+    metric: Any
+
+    def __call__(self, vector: Array) -> Array:
+        return jax.linear_transpose(self.forward, vector)(self.metric(self.forward(vector)))[0]
+
+
+class Scaled(eqx.Module):
+    """Between two diagonal matrices."""
+
+    product: Any
+    scale: Array
+
+    def __call__(self, vector: Array) -> Array:
+        return self.scale * self.product(self.scale * vector)
+
+
+class Rows(eqx.Module):
+    """`w (s s^T)` of each row, with its weight: rank one."""
+
+    slopes: Float[Array, "n k"]
+    weight: Float[Array, " n"]
+
+    def __call__(self, tangents: Float[Array, "n k"]) -> Array:
+        return self.weight[:, None] * self.slopes * jnp.sum(self.slopes * tangents, -1, keepdims=True)
+
+
+def _metric(op: Curvature, piece: Batch, out: Float[Array, "n k"]) -> Callable[[Array], Array]:
+    """What stands between the Jacobians, with the weights of the rows."""
+    if op.kind is Kind.GAUSS_NEWTON:
+        return jax.linearize(jax.grad(lambda o: _loss(op, piece, o)), out)[1]
+    slopes = jax.vmap(jax.grad(op.loss))(out, piece.y)
+    if op.kind is Kind.EMPIRICAL:
+        return Rows(slopes, piece.weight)
+    chance = jnp.take_along_axis(jax.nn.softmax(out), piece.y[:, None], axis=1)[:, 0]
+    return Rows(slopes, piece.weight * chance)

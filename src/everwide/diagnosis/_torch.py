@@ -1,0 +1,321 @@
+"""The same operators for PyTorch modules, by autograd. PyTorch is not imported before somebody brings a module."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from .._checks import InputError
+from .._engine import budget
+from .._losses import AbstractLoss
+from ..spectral import density, leading, trace
+from ._operators import Kind, as_linear_operator
+
+Tensor = Any
+_GRAPHS = 24  # bytes of a graph and its derivatives for each number that a layer gives out
+
+
+class TorchCurvature:
+    """A symmetric matrix over the parameters of a module that require a gradient, in their order: see `hessian`."""
+
+    def __init__(self, kind: Kind, module: Any, rows: tuple[Any, np.ndarray], loss: AbstractLoss, memory: int):
+        self.kind, self.module, self.loss, self.memory = kind, module, loss, memory
+        self._x, self._y = rows
+        self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self._scale: np.ndarray | None = None
+        self._only: str | None = None
+        self._kept: list[Piece] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Parameters and parameters."""
+        size = sum(p.numel() for p in self._free().values())
+        return size, size
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the parameters."""
+        return next(iter(self._parameters.values())).detach().cpu().numpy().dtype
+
+    @property
+    def groups(self) -> dict[str, tuple[slice, ...]]:
+        """Layers by their names, and where their parameters are."""
+        groups: dict[str, tuple[slice, ...]] = {}
+        start = 0
+        for name, p in self._free().items():
+            layer = _layer(name)
+            groups[layer] = (*groups.get(layer, ()), slice(start, start + p.numel()))
+            start += p.numel()
+        return groups
+
+    def __matmul__(self, v: Any) -> np.ndarray:
+        """A vector `(p,)`, or many as columns `(p, m)`."""
+        vectors = np.asarray(v, self.dtype)
+        if vectors.ndim not in (1, 2) or vectors.shape[0] != self.shape[0]:
+            raise InputError(
+                f"A matrix {self.shape} is multiplied with an array of shape {vectors.shape}, expected "
+                f"({self.shape[0]},), or ({self.shape[0]}, m) for m vectors."
+            )
+        scale = 1 if self._scale is None else self._scale
+        columns = vectors[:, None] if vectors.ndim == 1 else vectors
+        rows = [scale * one for one in columns.T]
+        total = [np.zeros(self.shape[0], np.float64) for _ in rows]
+        for piece in self._pieces():
+            total = [sum_ + piece.product(self.kind, one) for sum_, one in zip(total, rows, strict=True)]
+        images = np.stack([scale * one for one in total], axis=1).astype(self.dtype)
+        return images[:, 0] if vectors.ndim == 1 else images
+
+    def prepared(self) -> "TorchCurvature":
+        """The same matrix with its graph kept, where that fits into memory."""
+        pieces = math.ceil(len(self._y) / self._fit())
+        if pieces > 1:
+            return self
+        ready = self._with(self.kind)
+        ready._kept = list(self._pieces())
+        return ready
+
+    def split(self) -> tuple["TorchCurvature", "TorchCurvature"]:
+        """Of a Hessian: the Gauss-Newton matrix `G` and the rest `E`, where `H = G + E`."""
+        if self.kind is not Kind.HESSIAN:
+            raise InputError(f"Only a Hessian is split, and this is the {self.kind.value}. Make it with hessian().")
+        return self._with(Kind.GAUSS_NEWTON), self._with(Kind.RESIDUAL)
+
+    def block(self, name: str) -> "TorchCurvature":
+        """The part of one layer, by the names that `groups` has."""
+        if name not in self.groups:
+            raise InputError(f"There is no layer {name!r}. There are {', '.join(self.groups)}.")
+        part, places = self._with(self.kind), self.groups[name]
+        part._only = name
+        if self._scale is not None:
+            part._scale = np.concatenate([self._scale[piece] for piece in places])
+        return part
+
+    def preconditioned(self, preconditioner: Any) -> "TorchCurvature":
+        """`P^(-1/2) M P^(-1/2)`, which has the eigenvalues of `P^-1 M`, for a diagonal `P`: see `preconditioner`."""
+        flat = np.asarray(preconditioner, self.dtype).ravel()
+        if flat.shape != self.shape[:1] or not (np.isfinite(flat) & (flat > 0)).all():
+            raise InputError(
+                f"The preconditioner has {flat.size} numbers, expected {self.shape[0]} above 0, one for each parameter."
+            )
+        other = self._with(self.kind)
+        other._scale = (1 if self._scale is None else self._scale) / np.sqrt(flat)
+        return other
+
+    def gradient(self) -> np.ndarray:
+        """The gradient of the mean loss, preconditioned like the matrix."""
+        total = sum((piece.gradient() for piece in self._pieces()), np.zeros(self.shape[0]))
+        return ((1 if self._scale is None else self._scale) * total).astype(self.dtype)
+
+    def leading(self, k: int = 1, *, which: str = "largest", start: Any = None, tolerance: float = 1e-4) -> Any:
+        """Leading eigenpairs: see `everwide.spectral.leading`."""
+        return leading(self, k, which=which, start=start, tolerance=tolerance)
+
+    def trace(self, *, samples: int = 96, seed: int = 0) -> Any:
+        """The trace, with its error: see `everwide.spectral.trace`."""
+        return trace(self, samples=samples, seed=seed)
+
+    def density(self, *, samples: int = 8, length: int = 64, seed: int = 0) -> Any:
+        """The density of eigenvalues: see `everwide.spectral.density`."""
+        return density(self, samples=samples, length=length, seed=seed)
+
+    def linear_operator(self) -> LinearOperator:
+        """For `scipy.sparse.linalg`."""
+        product = self.prepared().__matmul__
+        return as_linear_operator(self.shape, self.dtype, product)
+
+    def _with(self, kind: Kind) -> "TorchCurvature":
+        other = TorchCurvature(kind, self.module, (self._x, self._y), self.loss, self.memory)
+        other._scale, other._only = self._scale, self._only
+        return other
+
+    def _free(self) -> dict[str, Tensor]:
+        return {name: p for name, p in self._parameters.items() if self._only in (None, _layer(name))}
+
+    def _fit(self) -> int:
+        """Rows whose graph may be held."""
+        return max(1, self.memory // max(1, _GRAPHS * _activations(self.module, self._x)))
+
+    def _pieces(self) -> "Iterator[Piece]":
+        if self._kept is not None:
+            yield from self._kept
+            return
+        size, n = self._fit(), len(self._y)
+        for start in range(0, n, size):
+            some = jax.tree.map(lambda a, start=start: a[start : start + size], self._x)
+            yield Piece(self, some, self._y[start : start + size], len(self._y))
+
+
+class Piece:
+    """The graph of some rows."""
+
+    def __init__(self, op: TorchCurvature, x: Any, y: np.ndarray, n: int):
+        import torch
+
+        self.parameters = list(op._free().values())
+        with torch.enable_grad(), _twice_differentiable():
+            self.out = outputs_of(op.module, x)
+            dummy = torch.zeros_like(self.out, requires_grad=True)
+            self.dummy, self.pulled = dummy, self._pull(dummy, create_graph=True)
+        host = self.out.detach().cpu().numpy()
+        slope, self.metric = _derivatives(op.loss, host, y, n)
+        self.slopes, self.count = slope, n
+        self._bent: tuple[Tensor, ...] | None = None
+
+    def product(self, kind: Kind, vector: np.ndarray) -> np.ndarray:
+        """With one vector."""
+        parts = self._tensors(vector)
+        total = np.zeros(len(vector))
+        if kind is not Kind.RESIDUAL:
+            pushed = self._push(parts)
+            inner = self.metric(kind, pushed).astype(pushed.dtype)
+            total += self._flat(self._pull(self._like(inner)))
+        if kind in (Kind.HESSIAN, Kind.RESIDUAL):
+            total += self._flat(self._bend(parts))
+        return total
+
+    def gradient(self) -> np.ndarray:
+        """Of the loss of these rows."""
+        return self._flat(self._pull(self._like(self.slopes)))
+
+    def _pull(self, cotangents: Tensor, *, create_graph: bool = False) -> tuple[Tensor, ...]:
+        import torch
+
+        return torch.autograd.grad(
+            self.out, self.parameters, cotangents, retain_graph=True, create_graph=create_graph, allow_unused=True
+        )
+
+    def _push(self, parts: list[Tensor]) -> np.ndarray:
+        """`J v`: the derivative of `<J^T u, v>` by `u`."""
+        import torch
+
+        used = [(g, v) for g, v in zip(self.pulled, parts, strict=True) if g is not None and g.requires_grad]
+        if not used:
+            return np.zeros_like(self.slopes)
+        grads, vectors = zip(*used, strict=True)
+        (pushed,) = torch.autograd.grad(grads, self.dummy, vectors, retain_graph=True, allow_unused=True)
+        return np.zeros_like(self.slopes) if pushed is None else pushed.detach().cpu().numpy()
+
+    def _bend(self, parts: list[Tensor]) -> tuple[Tensor, ...]:
+        """`sum_k slope_k Hess(f_k) v`."""
+        import torch
+
+        if self._bent is None:
+            with torch.enable_grad():
+                self._bent = self._pull(self._like(self.slopes), create_graph=True)
+        used = [(g, v) for g, v in zip(self._bent, parts, strict=True) if g is not None and g.requires_grad]
+        if not used:
+            return tuple(torch.zeros_like(p) for p in self.parameters)
+        grads, vectors = zip(*used, strict=True)
+        return torch.autograd.grad(grads, self.parameters, vectors, retain_graph=True, allow_unused=True)
+
+    def _tensors(self, vector: np.ndarray) -> list[Tensor]:
+        import torch
+
+        cuts = np.cumsum([p.numel() for p in self.parameters])[:-1]
+        pieces = zip(np.split(vector, cuts), self.parameters, strict=True)
+        return [torch.as_tensor(v.reshape(tuple(p.shape)), dtype=p.dtype, device=p.device) for v, p in pieces]
+
+    def _like(self, array: np.ndarray) -> Tensor:
+        import torch
+
+        return torch.as_tensor(array, dtype=self.out.dtype, device=self.out.device)
+
+    def _flat(self, tensors: Any) -> np.ndarray:
+        pairs = zip(tensors, self.parameters, strict=True)
+        parts = [np.zeros(p.numel()) if t is None else t.detach().cpu().numpy().ravel() for t, p in pairs]
+        return np.concatenate(parts).astype(np.float64)
+
+
+def torch_curvature(kind: Kind, model: Any, x: Any, y: Any, loss: AbstractLoss, memory: int | None) -> TorchCurvature:
+    """Everything checked."""
+    rows = _tensors(model.module, x)
+    y = y.detach().cpu().numpy() if hasattr(y, "detach") else y
+    targets, _ = loss.targets(y, torch_outputs(model, x))
+    n = len(jax.tree.leaves(rows)[0])
+    if len(targets) != n:
+        raise InputError(f"y has {len(targets)} rows and x {n}: they must agree.")
+    return TorchCurvature(kind, model.module, (rows, targets), loss, budget(memory))
+
+
+def torch_outputs(model: Any, x: Any) -> int:
+    """How many outputs there are."""
+    import torch
+
+    with torch.no_grad():
+        return outputs_of(model.module, _tensors(model.module, jax.tree.map(lambda a: a[:1], x))).shape[1]
+
+
+def _tensors(module: Any, x: Any) -> Any:
+    """Where the module is, in its precision."""
+    import torch
+
+    first = next(p for p in module.parameters() if p.requires_grad)
+
+    def tensor(value: Any) -> Tensor:
+        one = value if torch.is_tensor(value) else torch.as_tensor(np.asarray(value))
+        return one.to(first.device, first.dtype if one.is_floating_point() else one.dtype)
+
+    return jax.tree.map(tensor, x)
+
+
+def outputs_of(module: Any, x: Any) -> Tensor:
+    """`(n, k)`."""
+    out = module(x)
+    if getattr(out, "ndim", 0) not in (1, 2):
+        came = f"shape {tuple(out.shape)}" if hasattr(out, "shape") else type(out).__name__
+        raise InputError(f"{type(module).__name__} returned {came} for a batch, expected (n,) or (n, outputs).")
+    return out.reshape(len(out), -1)
+
+
+def _derivatives(
+    loss: AbstractLoss, outputs: np.ndarray, y: np.ndarray, n: int
+) -> tuple[np.ndarray, Callable[[Kind, np.ndarray], np.ndarray]]:
+    """Slopes of the mean loss by the outputs of some rows, and what stands between the Jacobians."""
+    with jax.enable_x64(outputs.dtype == np.float64):
+        out, targets = jnp.asarray(outputs), jnp.asarray(y, None if y.dtype.kind in "iu" else outputs.dtype)
+        slopes = np.asarray(jax.vmap(jax.grad(loss))(out, targets))
+        bent = np.asarray(jax.vmap(jax.hessian(loss))(out, targets))
+    chance = np.exp(outputs - outputs.max(1, keepdims=True))
+    chance = chance / chance.sum(1, keepdims=True)
+
+    def metric(kind: Kind, tangents: np.ndarray) -> np.ndarray:
+        if kind in (Kind.HESSIAN, Kind.GAUSS_NEWTON):
+            return np.einsum("nkl,nl->nk", bent, tangents) / n
+        weight = 1 if kind is Kind.EMPIRICAL else chance[np.arange(len(y)), y][:, None]
+        return weight * slopes * np.sum(slopes * tangents, -1, keepdims=True) / n
+
+    return slopes / n, metric
+
+
+def _twice_differentiable() -> Any:
+    """Attention in the way that has second derivatives: the fast ones have none."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel(SDPBackend.MATH)
+
+
+def _activations(module: Any, x: Any) -> int:
+    """Numbers that the layers give out for one row."""
+    import torch
+
+    sizes: list[int] = []
+
+    def watch(_layer: Any, _inputs: Any, out: Any) -> None:
+        sizes.append(out.numel() if torch.is_tensor(out) else 0)
+
+    handles = [layer.register_forward_hook(watch) for layer in module.modules()]
+    try:
+        with torch.no_grad():
+            module(jax.tree.map(lambda a: a[:1], x))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return max(1, sum(sizes))
+
+
+def _layer(name: str) -> str:
+    return name.rpartition(".")[0] or name

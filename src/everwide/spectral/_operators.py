@@ -1,0 +1,330 @@
+"""Symmetric matrices that can only be multiplied with: leading eigenpairs, trace, and the density of eigenvalues."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg
+from jaxtyping import Float
+
+from .._checks import Choice, InputError, positive, whole
+from .._engine import require
+
+_SMALL = 96  # as a matrix, which costs so many products
+_BATCH = 16  # random vectors in one product
+_TINY = 10  # units of rounding: what is left of a vector that lies in the space already
+_MOST = 20  # times that a Krylov space is begun anew
+
+
+class End(Choice):
+    """Which eigenvalues lead."""
+
+    LARGEST = "largest"
+    SMALLEST = "smallest"
+    MAGNITUDE = "magnitude"
+
+    def order(self, values: np.ndarray) -> np.ndarray:
+        """Places of the leading ones, the first of them first."""
+        return np.argsort({"largest": -values, "smallest": values, "magnitude": -np.abs(values)}[self.value])
+
+
+class Leading(NamedTuple):
+    """Made by `leading`: eigenvalues, the leading one first, vectors in columns, and how far each is from one."""
+
+    values: Float[np.ndarray, " k"]
+    vectors: Float[np.ndarray, "n k"]
+    residuals: Float[np.ndarray, " k"]
+
+    def share(self, vectors: Any) -> float:
+        """How much of the squared length of a vector (or of columns, on average) lies in the span of the leading."""
+        v = np.asarray(vectors, np.float64)
+        squares = np.sum(v**2, axis=0)
+        if not np.all(squares > 0):
+            raise InputError("A vector of zeros has no direction: expected vectors of a length above 0.")
+        return float(np.mean(np.sum((self.vectors.T.astype(np.float64) @ v) ** 2, axis=0) / squares))
+
+    def outliers(self) -> int:
+        """How many stand apart: those before the largest ratio between an eigenvalue and the next.
+
+        Ask for some more than there may be: the last of them must belong to the bulk.
+        """
+        sizes = np.maximum(np.abs(self.values.astype(np.float64)), np.finfo(np.float64).tiny)
+        return int(np.argmax(sizes[:-1] / sizes[1:])) + 1 if len(sizes) > 1 else len(sizes)
+
+
+class Estimate(NamedTuple):
+    """A number and its standard error."""
+
+    value: float
+    error: float
+
+
+class Density(NamedTuple):
+    """Made by `density`: for every random vector, where eigenvalues are and which share of all is there."""
+
+    values: Float[np.ndarray, "samples k"]
+    weights: Float[np.ndarray, "samples k"]
+
+    def at(self, points: Any, width: float) -> tuple[np.ndarray, np.ndarray]:
+        """The density at some points, smoothed by Gaussians of that standard deviation, and its standard error."""
+        deviation = positive(width, "width")
+        far = (np.asarray(points, np.float64)[:, None, None] - self.values) / deviation
+        smooth = np.sum(self.weights * np.exp(-(far**2) / 2), -1) / (deviation * np.sqrt(2 * np.pi))
+        return smooth.mean(1), smooth.std(1, ddof=1) / np.sqrt(len(self.values))
+
+    def moment(self, power: int) -> Estimate:
+        """The mean of a power of the eigenvalues."""
+        each = np.sum(self.weights * self.values**power, -1)
+        return Estimate(float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
+
+
+def leading(
+    matrix: Any,
+    k: int = 1,
+    *,
+    which: str = "largest",
+    start: Any = None,
+    tolerance: float = 1e-4,
+    seed: int = 0,
+) -> Leading:
+    """Leading eigenvalues and eigenvectors of a symmetric matrix by products with vectors.
+
+    A Krylov space that grows, and is begun anew from its best vectors when it is full (Stewart 2002). With several
+    vectors of an earlier call to begin with, LOBPCG, which multiplies with all of them at once (Knyazev 2001).
+
+    Args:
+        matrix: an array, or anything that is symmetric and has a `shape` and a product `@`.
+        k: how many.
+        which: `"largest"`, `"smallest"`, or `"magnitude"`.
+        start: a vector to begin with, or `k` of them in columns: those of a matrix that has changed a little.
+        tolerance: of the residual of each pair, relative to the largest eigenvalue.
+        seed: of the first vector.
+
+    Returns:
+        `values`, `vectors` in columns, and the `residuals`; `share(vectors)`: how much of them is in the leading space.
+
+    >>> import everwide.spectral as sp, numpy as np
+    >>> pairs = sp.leading(np.diag([1.0, 5.0, 3.0]), 2)
+    >>> pairs.values, round(pairs.share([0.0, 1.0, 1.0]), 6)
+    (array([5., 3.]), 1.0)
+
+    """
+    n, k, end = _size(matrix), whole(k, "k"), End(which)
+    if k > n:
+        raise InputError(f"k={k}: the matrix has {n} eigenvalues. Ask for {n} at most.")
+    far = positive(tolerance, "tolerance")
+    multiply = _products(matrix)
+    if n <= max(_SMALL, 3 * k):
+        return _dense(multiply, n, k, end)
+    first = np.random.default_rng(seed).standard_normal(n) if start is None else _started(start, n, k)
+    if first.ndim == 2 and end is not End.MAGNITUDE:
+        return _block(multiply, first, end, far)
+    return _krylov(multiply, first if first.ndim == 1 else first.sum(1), k, end, far)
+
+
+def trace(matrix: Any, *, samples: int = 96, seed: int = 0) -> Estimate:
+    """The trace of a symmetric matrix by products with random vectors, with its error (Hutch++; Meyer et al. 2021).
+
+    A third of the products finds where the matrix is large, and a third is exact there; what is left is averaged.
+
+    Args:
+        matrix: as in `leading`.
+        samples: products, 6 or more.
+        seed: of the random vectors.
+
+    Returns:
+        `value` and its standard `error`, 0 where the random vectors span everything.
+
+    >>> import everwide.spectral as sp, numpy as np
+    >>> sp.trace(np.diag([1.0, 5.0, 3.0]))
+    Estimate(value=9.0, error=0.0)
+
+    """
+    n, third = _size(matrix), whole(samples, "samples", 6) // 3
+    multiply = _products(matrix)
+    if n <= 2 * third:
+        return Estimate(float(np.trace(_columns(multiply, np.eye(n)).astype(np.float64))), 0.0)
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(_columns(multiply, _signs(rng, n, third)))[0]
+    exact = np.sum(basis.astype(np.float64) * _columns(multiply, basis))
+    rest = _signs(rng, n, third)
+    rest = rest - basis @ (basis.T @ rest)
+    each = np.sum(rest.astype(np.float64) * _columns(multiply, rest), axis=0)
+    return Estimate(float(exact + each.mean()), float(each.std(ddof=1) / np.sqrt(third)))
+
+
+def density(matrix: Any, *, samples: int = 8, length: int = 64, seed: int = 0) -> Density:
+    """How the eigenvalues of a symmetric matrix are distributed, by Lanczos from random vectors (Ubaru et al. 2017).
+
+    Args:
+        matrix: as in `leading`.
+        samples: random vectors, 2 or more; they are multiplied together.
+        length: steps from each; eigenvalues that stand apart need few, details of a bulk many.
+        seed: of the random vectors.
+
+    Returns:
+        `at(points, width)`: the density with its standard error; `moment(power)`; `values`, `weights` of each vector.
+
+    >>> import everwide.spectral as sp, numpy as np
+    >>> sp.density(np.diag([1.0, 1.0, 4.0]), samples=2, length=2).moment(1).value
+    2.0
+
+    """
+    n, many = _size(matrix), whole(samples, "samples", 2)
+    steps = min(whole(length, "length"), n)
+    way_out = "Take fewer steps or samples."
+    require(8 * n * steps * many, None, f"{many} Krylov spaces of {steps} vectors", way_out)
+    diagonals, besides = _lanczos(_products(matrix), _signs(np.random.default_rng(seed), n, many), steps)
+    values, weights = np.zeros((many, steps)), np.zeros((many, steps))
+    for sample, (diagonal, beside) in enumerate(zip(diagonals.T, besides.T, strict=True)):
+        size = int(np.argmax(beside == 0)) + 1 if (beside == 0).any() else steps
+        nodes, vectors = scipy.linalg.eigh_tridiagonal(diagonal[:size], beside[: size - 1])
+        values[sample, :size], weights[sample, :size] = nodes, vectors[0] ** 2
+    return Density(values, weights)
+
+
+def _size(matrix: Any) -> int:
+    shape = getattr(matrix, "shape", ())
+    if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
+        raise InputError(f"The matrix has shape {tuple(shape)}, expected (n, n): it must be symmetric.")
+    return int(shape[0])
+
+
+def _products(matrix: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """What can be done once is done once."""
+    ready = matrix.prepared() if hasattr(matrix, "prepared") else matrix
+
+    def multiply(v: np.ndarray) -> np.ndarray:
+        image = np.asarray(ready @ v)
+        if not np.isfinite(image).all():
+            raise InputError(
+                "A product with the matrix is not finite. Look for NaN in the parameters and the examples."
+            )
+        return image
+
+    return multiply
+
+
+def _columns(multiply: Callable[[np.ndarray], np.ndarray], columns: np.ndarray) -> np.ndarray:
+    """A few at a time."""
+    pieces = [multiply(columns[:, at : at + _BATCH]) for at in range(0, columns.shape[1], _BATCH)]
+    return np.concatenate(pieces, axis=1)
+
+
+def _signs(rng: np.random.Generator, n: int, many: int) -> np.ndarray:
+    return rng.choice([-1.0, 1.0], size=(n, many))
+
+
+def _started(start: Any, n: int, k: int) -> np.ndarray:
+    first = np.asarray(start, np.float64)
+    if first.shape not in ((n,), (n, k)) or not np.isfinite(first).all() or not np.any(first):
+        raise InputError(
+            f"start has shape {first.shape}, expected a vector ({n},), or ({n}, {k}), of finite numbers, not all 0."
+        )
+    return first[:, 0] if first.shape == (n, 1) else first
+
+
+def _dense(multiply: Callable[[np.ndarray], np.ndarray], n: int, k: int, end: End) -> Leading:
+    whole_matrix = _columns(multiply, np.eye(n)).astype(np.float64)
+    values, vectors = scipy.linalg.eigh((whole_matrix + whole_matrix.T) / 2)
+    places = end.order(values)[:k]
+    away = whole_matrix @ vectors[:, places] - vectors[:, places] * values[places]
+    return Leading(values[places], vectors[:, places], np.linalg.norm(away, axis=0))
+
+
+def _block(multiply: Callable[[np.ndarray], np.ndarray], first: np.ndarray, end: End, tolerance: float) -> Leading:
+    """LOBPCG from vectors that are near."""
+    basis = np.linalg.qr(first)[0]
+    size = float(np.abs(np.sum(basis * multiply(basis), axis=0)).max()) or 1.0
+    shape = (len(first), len(first))
+    operator = scipy.sparse.linalg.LinearOperator(shape, matvec=multiply, matmat=multiply, dtype=first.dtype)  # pyright: ignore[reportCallIssue]
+    values, vectors = scipy.sparse.linalg.lobpcg(
+        operator, basis, largest=end is End.LARGEST, tol=tolerance * size, maxiter=200
+    )[:2]
+    places = end.order(values)
+    values, vectors = values[places], vectors[:, places]
+    return Leading(values, vectors, np.linalg.norm(multiply(vectors) - vectors * values, axis=0))
+
+
+def _krylov(
+    multiply: Callable[[np.ndarray], np.ndarray], first: np.ndarray, k: int, end: End, tolerance: float
+) -> Leading:
+    """Krylov and Schur: columns of the basis, and the matrix between them."""
+    n, most = len(first), min(len(first), max(4 * k, 2 * k + 30))
+    require(8 * n * (most + 1), None, f"A Krylov space of {most} vectors", "Ask for fewer eigenvalues.")
+    basis, inside = np.zeros((n, most + 1)), np.zeros((most, most))
+    basis[:, 0], kept = first / np.linalg.norm(first), 0
+    for _ in range(_MOST):
+        size, left = _grow(multiply, basis, inside, kept, k, end, tolerance)
+        values, vectors = scipy.linalg.eigh((inside[:size, :size] + inside[:size, :size].T) / 2)
+        places = end.order(values)[: min(max(2 * k, k + 5), size)]
+        residuals = left * np.abs(vectors[-1, places])
+        ritz = basis[:, :size] @ vectors[:, places]
+        if (residuals[:k] <= tolerance * np.abs(values).max()).all() or size == n:
+            break
+        kept = len(places)
+        basis[:, kept], basis[:, :kept] = basis[:, size], ritz
+        inside[:] = 0
+        inside[range(kept), range(kept)] = values[places]
+    return Leading(values[places][:k], ritz[:, :k], residuals[:k])
+
+
+def _grow(
+    multiply: Callable[[np.ndarray], np.ndarray],
+    basis: np.ndarray,
+    inside: np.ndarray,
+    kept: int,
+    k: int,
+    end: End,
+    tolerance: float,
+) -> tuple[int, float]:
+    """Vectors until the space is full or holds what is wanted; its size, and the length of what is left."""
+    most, largest = inside.shape[0], 0.0
+    for place in range(kept, most):
+        image = multiply(basis[:, place])
+        rounding = np.finfo(image.dtype).eps
+        image = image.astype(np.float64)
+        here = basis[:, : place + 1]
+        for _ in range(2):
+            along = here.T @ image
+            image -= here @ along
+            inside[: place + 1, place] += along
+        inside[place, : place + 1] = inside[: place + 1, place]
+        left, size = float(np.linalg.norm(image)), place + 1
+        largest = max(largest, float(np.abs(inside[:size, place]).max()))
+        if left <= _TINY * rounding * largest:  # the space is invariant: go on with another direction
+            image, left = np.random.default_rng(size).standard_normal(len(image)), 0.0
+            for _ in range(2):
+                image -= here @ (here.T @ image)
+        basis[:, size] = image / np.linalg.norm(image)
+        if left and size > k and size % 5 == 0 and size < most:
+            values, vectors = scipy.linalg.eigh(inside[:size, :size])
+            if (left * np.abs(vectors[-1, end.order(values)[:k]]) <= tolerance * np.abs(values).max()).all():
+                return size, left
+    return most, left
+
+
+def _lanczos(
+    multiply: Callable[[np.ndarray], np.ndarray], first: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The tridiagonal matrices of several vectors, `(steps, samples)`; all are multiplied together."""
+    n, many = first.shape
+    bases = np.zeros((many, steps + 1, n))
+    bases[:, 0] = (first / np.linalg.norm(first, axis=0)).T
+    diagonals, besides = np.zeros((steps, many)), np.zeros((steps, many))
+    for step in range(steps):
+        images = multiply(np.ascontiguousarray(bases[:, step].T))
+        rounding = _TINY * np.finfo(images.dtype).eps
+        images = images.astype(np.float64)
+        for sample in range(many):
+            here, image = bases[sample, : step + 1], images[:, sample]
+            diagonals[step, sample] = here[-1] @ image
+            for _ in range(2):
+                image = image - here.T @ (here @ image)
+            left = float(np.linalg.norm(image))
+            if left > rounding * np.abs(diagonals[: step + 1, sample]).max():
+                besides[step, sample] = left
+                bases[sample, step + 1] = image / left
+    besides[-1] = 0
+    return diagonals, besides

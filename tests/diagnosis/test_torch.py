@@ -1,0 +1,122 @@
+"""Operators of PyTorch modules, against those of the same functions in JAX and against autograd's own Hessian."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from everwide.diagnosis import fisher, gauss_newton, hessian, preconditioner  # noqa: E402
+from everwide.training import Mse, SoftmaxCrossEntropy  # noqa: E402
+
+pytestmark = pytest.mark.wide
+RNG = np.random.default_rng(0)
+N, D, K = 7, 4, 3
+X, LABELS = RNG.normal(size=(N, D)), np.arange(N) % K
+
+
+class Tied(torch.nn.Module):
+    """One matrix twice, a normalization, and a layer whose weights are frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(D, D))
+        self.norm = torch.nn.LayerNorm(D)
+        self.frozen = torch.nn.Linear(D, D).requires_grad_(False)
+        self.out = torch.nn.Linear(D, K)
+
+    def forward(self, x):
+        h = torch.tanh(x @ self.w)
+        return self.out(self.norm(torch.tanh(self.frozen(h) @ self.w.T)))
+
+
+class Attention(torch.nn.Module):
+    """Attention over two pieces of a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(2, 1, batch_first=True)
+        self.out = torch.nn.Linear(4, K)
+
+    def forward(self, x):
+        tokens = x.reshape(len(x), 2, 2)
+        return self.out(self.attention(tokens, tokens, tokens, need_weights=False)[0].reshape(len(x), 4))
+
+
+def convolution():
+    nn = torch.nn
+    return nn.Sequential(nn.Unflatten(1, (1, D)), nn.Conv1d(1, 2, 3), nn.GELU(), nn.Flatten(), nn.Linear(4, K))
+
+
+@pytest.fixture(params=[Tied, Attention, convolution])
+def module(request):
+    torch.manual_seed(0)
+    return request.param().double().eval()
+
+
+def whole(module):
+    """The Hessian of the mean cross-entropy, row by row."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        loss = torch.nn.functional.cross_entropy(module(torch.tensor(X)), torch.tensor(LABELS))
+    slopes = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, parameters, create_graph=True)])
+    rows = []
+    for slope in slopes:
+        grads = torch.autograd.grad(slope, parameters, retain_graph=True, allow_unused=True)
+        pairs = zip(grads, parameters, strict=True)
+        rows.append(torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for g, p in pairs]).numpy())
+    return np.array(rows), slopes.detach().numpy()
+
+
+@pytest.mark.parametrize("memory", [None, 4000])
+def test_matrices(module, memory):
+    h, slope = whole(module)
+    op = hessian(module, None, X, LABELS, loss=SoftmaxCrossEntropy(), memory=memory)
+    unit = np.eye(len(h))
+    assert np.allclose(op @ unit, h, atol=1e-11)
+    assert np.allclose(op.prepared() @ unit, h, atol=1e-11)
+    assert np.allclose(op.gradient(), slope, atol=1e-11)
+    first, rest = op.split()
+    assert np.allclose(first @ unit + rest @ unit, h, atol=1e-11)
+    out = module(torch.tensor(X)).detach().numpy()
+    p = np.exp(out) / np.exp(out).sum(1, keepdims=True)
+    parameters = [q for q in module.parameters() if q.requires_grad]
+    jacobian = np.zeros((N, K, len(h)))
+    outputs = module(torch.tensor(X))
+    for i, k in np.ndindex(N, K):
+        grads = torch.autograd.grad(outputs[i, k], parameters, retain_graph=True, allow_unused=True)
+        pairs = zip(grads, parameters, strict=True)
+        jacobian[i, k] = np.concatenate([(torch.zeros_like(q) if g is None else g).numpy().ravel() for g, q in pairs])
+    inner = np.einsum("nk,kl->nkl", p, np.eye(K)) - np.einsum("nk,nl->nkl", p, p)
+    g = np.einsum("nkp,nkl,nlq->pq", jacobian, inner, jacobian) / N
+    assert np.allclose(gauss_newton(module, None, X, LABELS, loss=SoftmaxCrossEntropy()) @ unit, g, atol=1e-11)
+    assert np.allclose(fisher(module, None, X, loss=SoftmaxCrossEntropy()) @ unit, g, atol=1e-11)
+    rows = np.einsum("nkp,nk->np", jacobian, p - np.eye(K)[LABELS])
+    empirical = fisher(module, None, X, LABELS, loss=SoftmaxCrossEntropy(), empirical=True)
+    assert np.allclose(empirical @ unit, rows.T @ rows / N, atol=1e-11)
+    for name, pieces in op.groups.items():
+        index = np.concatenate([np.arange(len(h))[piece] for piece in pieces])
+        assert np.allclose(op.block(name) @ np.eye(len(index)), h[np.ix_(index, index)], atol=1e-11)
+    assert np.isclose(op.leading(1, tolerance=1e-10).values[0], np.linalg.eigvalsh(h)[-1])
+
+
+def test_preconditioned_by_adam():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(D, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1)).double()
+    adam = torch.optim.Adam(module.parameters(), lr=0.1)
+    before = torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+    torch.mean(module(torch.tensor(X)) ** 2).backward()
+    slope = np.concatenate([p.grad.numpy().ravel() for p in module.parameters()])
+    adam.step()
+    after = torch.nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+    p = np.asarray(preconditioner(adam))
+    assert np.allclose(before - after, 0.1 * slope / p, atol=1e-6)
+    op = hessian(module, None, X, np.zeros(N), loss=Mse())
+    h = op @ np.eye(op.shape[0])
+    assert np.allclose(op.preconditioned(p) @ np.eye(len(h)), h / np.sqrt(np.outer(p, p)), atol=1e-5)
+
+
+def test_batch_statistics_are_refused_until_they_are_frozen():
+    module = torch.nn.Sequential(torch.nn.Linear(D, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, K)).double()
+    with pytest.raises(ValueError, match="eval"):
+        hessian(module, None, X, LABELS, loss=SoftmaxCrossEntropy())
+    assert hessian(module.eval(), None, X, LABELS, loss=SoftmaxCrossEntropy()).shape == (33, 33)
