@@ -19,7 +19,7 @@ def pytest_collection_finish():
 
 
 def pytest_runtest_teardown():
-    global _tests  # noqa: PLW0603 - one process, one count
+    global _tests
     _tests += 1
     if _tests % EVERY == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST:
         jax.clear_caches()
