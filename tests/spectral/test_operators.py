@@ -35,7 +35,7 @@ MATRIX = symmetric(VALUES)
 def test_leading(which, k):
     order = {"largest": -VALUES, "smallest": VALUES, "magnitude": -np.abs(VALUES)}[which]
     expected = VALUES[np.argsort(order)][:k]
-    pairs = leading(MATRIX, k, which=which, tolerance=1e-8)
+    pairs = leading(MATRIX, k, end=which, tolerance=1e-8)
     assert np.allclose(pairs.values, expected, atol=1e-6)
     assert np.allclose(MATRIX @ pairs.vectors, pairs.vectors * pairs.values, atol=1e-5)
     assert np.allclose(pairs.vectors.T @ pairs.vectors, np.eye(k), atol=1e-9)
@@ -66,7 +66,7 @@ def test_warm_starts_save_products():
 
 
 def test_share_and_outliers():
-    pairs = leading(MATRIX, 8, which="magnitude", tolerance=1e-8)
+    pairs = leading(MATRIX, 8, end="magnitude", tolerance=1e-8)
     assert pairs.outliers() == 6
     assert np.isclose(pairs.share(MATRIX @ pairs.vectors), 1)
     assert pairs.share(RNG.normal(size=(len(VALUES), 50))) < 0.06
@@ -97,9 +97,9 @@ def test_density():
     ("call", "words"),
     [
         (lambda: leading(np.ones((3, 2))), "expected \\(n, n\\)"),
-        (lambda: leading(MATRIX, 0), "k=0"),
+        (lambda: leading(MATRIX, 0), "size=0"),
         (lambda: leading(np.eye(3), 4), "3 at most"),
-        (lambda: leading(MATRIX, which="lower"), "smallest"),
+        (lambda: leading(MATRIX, end="lower"), "smallest"),
         (lambda: leading(MATRIX, start=np.ones(3)), "start has shape"),
         (lambda: leading(MATRIX * np.nan), "not finite"),
         (lambda: trace(MATRIX, samples=3), "6 or more"),

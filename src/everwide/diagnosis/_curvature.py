@@ -35,7 +35,7 @@ def hessian(
             free now.
 
     Returns:
-        A symmetric matrix `(p, p)`: `op @ v` for a vector or for columns; `leading(k)`, `trace()`, `density()`;
+        A symmetric matrix `(p, p)`: `op @ v` for a vector or for columns; `leading(size)`, `trace()`, `density()`;
         `gradient()`; `split()` into the Gauss-Newton matrix and the rest; `block(name)` of one layer, of those in
         `groups`; `preconditioned(...)`; `linear_operator()` for `scipy.sparse.linalg`. It is a pytree.
 

@@ -99,9 +99,9 @@ class Curvature(eqx.Module):
         """The gradient of the mean loss, preconditioned like the matrix: its inner products are with these vectors."""
         return _gradient(self) if self.scale is None else self.scale * _gradient(self)
 
-    def leading(self, k: int = 1, *, which: str = "largest", start: Any = None, tolerance: float = 1e-4) -> Any:
+    def leading(self, size: int = 1, *, end: str = "largest", start: Any = None, tolerance: float = 1e-4) -> Any:
         """Leading eigenpairs: see `everwide.spectral.leading`."""
-        return leading(self, k, which=which, start=start, tolerance=tolerance)
+        return leading(self, size, end=end, start=start, tolerance=tolerance)
 
     def trace(self, *, samples: int = 96, seed: int = 0) -> Any:
         """The trace, with its error: see `everwide.spectral.trace`."""

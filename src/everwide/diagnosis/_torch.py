@@ -110,9 +110,9 @@ class TorchCurvature:
         total = sum((piece.gradient() for piece in self._pieces()), np.zeros(self.shape[0]))
         return ((1 if self._scale is None else self._scale) * total).astype(self.dtype)
 
-    def leading(self, k: int = 1, *, which: str = "largest", start: Any = None, tolerance: float = 1e-4) -> Any:
+    def leading(self, size: int = 1, *, end: str = "largest", start: Any = None, tolerance: float = 1e-4) -> Any:
         """Leading eigenpairs: see `everwide.spectral.leading`."""
-        return leading(self, k, which=which, start=start, tolerance=tolerance)
+        return leading(self, size, end=end, start=start, tolerance=tolerance)
 
     def trace(self, *, samples: int = 96, seed: int = 0) -> Any:
         """The trace, with its error: see `everwide.spectral.trace`."""

@@ -81,9 +81,9 @@ class Density(NamedTuple):
 
 def leading(
     matrix: Any,
-    k: int = 1,
+    size: int = 1,
     *,
-    which: str = "largest",
+    end: str = "largest",
     start: Any = None,
     tolerance: float = 1e-4,
     seed: int = 0,
@@ -95,9 +95,9 @@ def leading(
 
     Args:
         matrix: an array, or anything that is symmetric and has a `shape` and a product `@`.
-        k: how many.
-        which: `"largest"`, `"smallest"`, or `"magnitude"`.
-        start: a vector to begin with, or `k` of them in columns: those of a matrix that has changed a little.
+        size: how many.
+        end: `"largest"`, `"smallest"`, or `"magnitude"`.
+        start: a vector to begin with, or `size` of them in columns: those of a matrix that has changed a little.
         tolerance: of the residual of each pair, relative to the largest eigenvalue.
         seed: of the first vector.
 
@@ -110,17 +110,17 @@ def leading(
     (array([5., 3.]), 1.0)
 
     """
-    n, k, end = _size(matrix), whole(k, "k"), End(which)
+    n, k, side = _size(matrix), whole(size, "size"), End(end)
     if k > n:
-        raise InputError(f"k={k}: the matrix has {n} eigenvalues. Ask for {n} at most.")
+        raise InputError(f"size={k}: the matrix has {n} eigenvalues. Ask for {n} at most.")
     far = positive(tolerance, "tolerance")
     multiply = _products(matrix)
     if n <= max(_SMALL, 3 * k):
-        return _dense(multiply, n, k, end)
+        return _dense(multiply, n, k, side)
     first = np.random.default_rng(seed).standard_normal(n) if start is None else _started(start, n, k)
-    if first.ndim == 2 and end is not End.MAGNITUDE:
-        return _block(multiply, first, end, far)
-    return _krylov(multiply, first if first.ndim == 1 else first.sum(1), k, end, far)
+    if first.ndim == 2 and side is not End.MAGNITUDE:
+        return _block(multiply, first, side, far)
+    return _krylov(multiply, first if first.ndim == 1 else first.sum(1), k, side, far)
 
 
 def trace(matrix: Any, *, samples: int = 96, seed: int = 0) -> Estimate:
