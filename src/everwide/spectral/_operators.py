@@ -14,7 +14,8 @@ from .._engine import require
 _SMALL = 96  # as a matrix, which costs so many products
 _BATCH = 16  # random vectors in one product
 _TINY = 10  # units of rounding: what is left of a vector that lies in the space already
-_MOST = 20  # times that a Krylov space is begun anew
+_SPACE = 20  # vectors of a Krylov space beyond twice what is wanted
+_MOST = 50  # times that a Krylov space is begun anew
 
 
 class End(Choice):
@@ -117,7 +118,8 @@ def leading(
     multiply = _products(matrix)
     if n <= max(_SMALL, 3 * k):
         return _dense(multiply, n, k, side)
-    first = np.random.default_rng(seed).standard_normal(n) if start is None else _started(start, n, k)
+    dtype = _dtype(matrix)
+    first = np.random.default_rng(seed).standard_normal(n, dtype) if start is None else _started(start, n, k, dtype)
     if first.ndim == 2 and side is not End.MAGNITUDE:
         return _block(multiply, first, side, far)
     return _krylov(multiply, first if first.ndim == 1 else first.sum(1), k, side, far)
@@ -146,9 +148,9 @@ def trace(matrix: Any, *, samples: int = 96, seed: int = 0) -> Estimate:
     if n <= 2 * third:
         return Estimate(float(np.trace(_columns(multiply, np.eye(n)).astype(np.float64))), 0.0)
     rng = np.random.default_rng(seed)
-    basis = np.linalg.qr(_columns(multiply, _signs(rng, n, third)))[0]
+    basis = np.linalg.qr(_columns(multiply, _signs(rng, n, third, _dtype(matrix))))[0]
     exact = np.sum(basis.astype(np.float64) * _columns(multiply, basis))
-    rest = _signs(rng, n, third)
+    rest = _signs(rng, n, third, basis.dtype)
     rest = rest - basis @ (basis.T @ rest)
     each = np.sum(rest.astype(np.float64) * _columns(multiply, rest), axis=0)
     return Estimate(float(exact + each.mean()), float(each.std(ddof=1) / np.sqrt(third)))
@@ -174,8 +176,11 @@ def density(matrix: Any, *, samples: int = 8, length: int = 64, seed: int = 0) -
     n, many = _size(matrix), whole(samples, "samples", 2)
     steps = min(whole(length, "length"), n)
     way_out = "Take fewer steps or samples."
-    require(8 * n * steps * many, None, f"{many} Krylov spaces of {steps} vectors", way_out)
-    diagonals, besides = _lanczos(_products(matrix), _signs(np.random.default_rng(seed), n, many), steps)
+    require(
+        np.dtype(_dtype(matrix)).itemsize * n * steps * many, None, f"{many} Krylov spaces of {steps} vectors", way_out
+    )
+    first = _signs(np.random.default_rng(seed), n, many, _dtype(matrix))
+    diagonals, besides = _lanczos(_products(matrix), first, steps)
     values, weights = np.zeros((many, steps)), np.zeros((many, steps))
     for sample, (diagonal, beside) in enumerate(zip(diagonals.T, besides.T, strict=True)):
         size = int(np.argmax(beside == 0)) + 1 if (beside == 0).any() else steps
@@ -189,6 +194,11 @@ def _size(matrix: Any) -> int:
     if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
         raise InputError(f"The matrix has shape {tuple(shape)}, expected (n, n): it must be symmetric.")
     return int(shape[0])
+
+
+def _dtype(matrix: Any) -> Any:
+    """That of the matrix, for what is kept of its size: float32 or float64."""
+    return np.float32 if np.dtype(getattr(matrix, "dtype", np.float64)) == np.float32 else np.float64
 
 
 def _products(matrix: Any) -> Callable[[np.ndarray], np.ndarray]:
@@ -212,12 +222,12 @@ def _columns(multiply: Callable[[np.ndarray], np.ndarray], columns: np.ndarray) 
     return np.concatenate(pieces, axis=1)
 
 
-def _signs(rng: np.random.Generator, n: int, many: int) -> np.ndarray:
-    return rng.choice([-1.0, 1.0], size=(n, many))
+def _signs(rng: np.random.Generator, n: int, many: int, dtype: Any) -> np.ndarray:
+    return (2 * rng.integers(0, 2, (n, many), dtype=np.int8) - 1).astype(dtype)
 
 
-def _started(start: Any, n: int, k: int) -> np.ndarray:
-    first = np.asarray(start, np.float64)
+def _started(start: Any, n: int, k: int, dtype: Any) -> np.ndarray:
+    first = np.asarray(start, dtype)
     if first.shape not in ((n,), (n, k)) or not np.isfinite(first).all() or not np.any(first):
         raise InputError(
             f"start has shape {first.shape}, expected a vector ({n},), or ({n}, {k}), of finite numbers, not all 0."
@@ -251,16 +261,16 @@ def _krylov(
     multiply: Callable[[np.ndarray], np.ndarray], first: np.ndarray, k: int, end: End, tolerance: float
 ) -> Leading:
     """Krylov and Schur: columns of the basis, and the matrix between them."""
-    n, most = len(first), min(len(first), max(4 * k, 2 * k + 30))
-    require(8 * n * (most + 1), None, f"A Krylov space of {most} vectors", "Ask for fewer eigenvalues.")
-    basis, inside = np.zeros((n, most + 1)), np.zeros((most, most))
+    n, most = len(first), min(len(first), 2 * k + _SPACE)
+    require(first.itemsize * n * (most + 1), None, f"A Krylov space of {most} vectors", "Ask for fewer eigenvalues.")
+    basis, inside = np.zeros((n, most + 1), first.dtype, order="F"), np.zeros((most, most))
     basis[:, 0], kept = first / np.linalg.norm(first), 0
     for _ in range(_MOST):
         size, left = _grow(multiply, basis, inside, kept, k, end, tolerance)
         values, vectors = scipy.linalg.eigh((inside[:size, :size] + inside[:size, :size].T) / 2)
-        places = end.order(values)[: min(max(2 * k, k + 5), size)]
+        places = end.order(values)[: min(k + _SPACE // 2, size - 1)] if size < n else end.order(values)
         residuals = left * np.abs(vectors[-1, places])
-        ritz = basis[:, :size] @ vectors[:, places]
+        ritz = basis[:, :size] @ vectors[:, places].astype(basis.dtype)
         if (residuals[:k] <= tolerance * np.abs(values).max()).all() or size == n:
             break
         kept = len(places)
@@ -282,10 +292,8 @@ def _grow(
     """Vectors until the space is full or holds what is wanted; its size, and the length of what is left."""
     most, largest = inside.shape[0], 0.0
     for place in range(kept, most):
-        image = multiply(basis[:, place])
-        rounding = np.finfo(image.dtype).eps
-        image = image.astype(np.float64)
-        here = basis[:, : place + 1]
+        image = multiply(basis[:, place]).astype(basis.dtype)
+        rounding, here = np.finfo(basis.dtype).eps, basis[:, : place + 1]
         for _ in range(2):
             along = here.T @ image
             image -= here @ along
@@ -294,7 +302,7 @@ def _grow(
         left, size = float(np.linalg.norm(image)), place + 1
         largest = max(largest, float(np.abs(inside[:size, place]).max()))
         if left <= _TINY * rounding * largest:  # the space is invariant: go on with another direction
-            image, left = np.random.default_rng(size).standard_normal(len(image)), 0.0
+            image, left = np.random.default_rng(size).standard_normal(len(image), basis.dtype), 0.0
             for _ in range(2):
                 image -= here @ (here.T @ image)
         basis[:, size] = image / np.linalg.norm(image)
@@ -310,13 +318,12 @@ def _lanczos(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The tridiagonal matrices of several vectors, `(steps, samples)`; all are multiplied together."""
     n, many = first.shape
-    bases = np.zeros((many, steps + 1, n))
+    bases = np.zeros((many, steps + 1, n), first.dtype)
     bases[:, 0] = (first / np.linalg.norm(first, axis=0)).T
     diagonals, besides = np.zeros((steps, many)), np.zeros((steps, many))
     for step in range(steps):
-        images = multiply(np.ascontiguousarray(bases[:, step].T))
-        rounding = _TINY * np.finfo(images.dtype).eps
-        images = images.astype(np.float64)
+        images = multiply(np.ascontiguousarray(bases[:, step].T)).astype(first.dtype)
+        rounding = _TINY * np.finfo(first.dtype).eps
         for sample in range(many):
             here, image = bases[sample, : step + 1], images[:, sample]
             diagonals[step, sample] = here[-1] @ image
