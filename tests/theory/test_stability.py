@@ -167,9 +167,67 @@ def test_the_cycle_is_that_of_small_steps(displacement, excess):
     assert cycle.period == pytest.approx(np.diff(course.t_events[0])[0] / rate, rel=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.wide
+def test_the_central_flow_is_the_middle_of_swings():
+    """Of the loss above: the curvature stays at the edge; simulated, the mean square of swings is the variance."""
+    a, b = descent_at_the_edge(20_000)
+    with X64():
+        flow = stability.central_flow(
+            lambda w: w[0] ** 2 * (2 + jnp.sin(w[1]) + w[1] ** 2 / 50) / 2 - 1e-4 * w[1],
+            jnp.array([4e-3, 0.0]),
+            1.0,
+            steps=30,
+        )
+    assert flow.curvatures[-1] == pytest.approx(2, rel=2e-3)
+    assert flow.variances[-5:].mean() == pytest.approx(np.mean(a**2), rel=0.05)
+    losses = a**2 * (2 + np.sin(b) + b**2 / 50) / 2 - 1e-4 * b
+    assert flow.mean_losses[-5:].mean() == pytest.approx(losses.mean(), rel=0.05)
+
+
+def tanh_network():
+    rng = np.random.default_rng(1)
+    x, y = jnp.asarray(rng.normal(size=(16, 4))), jnp.asarray(np.sign(rng.normal(size=16)))
+    weights = [jnp.asarray(rng.normal(size=size) / size[0] ** 0.5) for size in ((4, 10), (10, 10), (10,))]
+    return (lambda w: jnp.mean((jnp.tanh(jnp.tanh(x @ w[0]) @ w[1]) @ w[2] - y) ** 2) / 2), weights
+
+
+@pytest.mark.slow
+@pytest.mark.wide
+def test_descent_swings_around_the_central_flow():
+    """A network of tanh at the edge: where descent is on average, and its mean loss; gradient flow is elsewhere."""
+    with X64():
+        value, start = tanh_network()
+        rate, steps, last = 0.3, 560, 40
+        slope = jax.grad(value)
+
+        def descend(w, _):
+            return jax.tree.map(lambda p, g: p - rate * g, w, slope(w)), (w, value(w))
+
+        _, (courses, losses) = jax.lax.scan(descend, start, length=steps)
+        flow = stability.central_flow(value, start, rate, steps=steps)
+        quarter = lambda w, _: (jax.tree.map(lambda p, g: p - rate / 4 * g, w, slope(w)), None)
+        unswung, _ = jax.lax.scan(quarter, start, length=4 * steps)
+        middle = jax.tree.map(lambda p: jnp.mean(p[-last:], 0), courses)
+        sizes = [
+            float(sum(jnp.sum((p - q) ** 2) for p, q in zip(middle, other, strict=True))) ** 0.5
+            for other in (flow.params, unswung)
+        ]
+    assert sizes[0] < sizes[1] / 2
+    assert flow.curvatures[-200:] == pytest.approx(2 / rate, rel=3e-3)
+    for begin in (375, 450, 520):
+        told, seen = (float(np.mean(part[begin : begin + last])) for part in (flow.mean_losses, losses))
+        assert told == pytest.approx(seen, rel=0.25)
+        assert flow.losses[begin : begin + last].mean() < 0.75 * seen
+
+
 @pytest.mark.parametrize(
     ("run", "message"),
     [
+        (lambda: stability.central_flow(lambda w: w, jnp.ones(2), 0.1, steps=2), "expected one number"),
+        (lambda: stability.central_flow(lambda w: 1.0, jnp.arange(2), 0.1, steps=2), "expected real ones"),
+        (lambda: stability.central_flow(lambda w: 1.0, [], 0.1, steps=2), "0 numbers"),
+        (lambda: stability.central_flow(lambda w: jnp.sum(w**2) * jnp.nan, jnp.ones(2), 0.1, steps=2), "becomes nan"),
         (lambda: stability.edge(0.0), "above 0"),
         (lambda: stability.edge(0.1, b1=1.0), "below 1"),
         (lambda: stability.edge(0.1, b1=0.9, momentum=0.9), "one of them"),
