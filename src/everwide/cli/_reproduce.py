@@ -35,6 +35,7 @@ _QUICK: dict[str, dict[str, Any]] = {
     "catapult": {"widths": (16,), "steps": 60, "seeds": 2, "n": 16},
     "vyas2022": {"sizes": (32, 64), "steps": 100, "seeds": 2, "width": 16, "tests": 100},
     "lookahead2022": {"pool": 60, "rounds": 2, "batch": 5, "candidates": 6, "seeds": 2, "steps": 60, "width": 16},
+    "edge-of-stability": {"width": 8, "steps": 40, "seeds": 2, "n": 32},
 }
 _COLUMNS = {
     "sernau2024": "arm width test spread seeds",
@@ -44,6 +45,7 @@ _COLUMNS = {
     "catapult": "activation hidden_layers width curvature_change rose_first flatness limit test_gain",
     "vyas2022": "task learner exponent exponent_se seeds",
     "lookahead2022": "task what ranks cosine accuracy accuracy_se seeds",
+    "edge-of-stability": "optimizer loss rate edge arrived ratio low high rises_before rises_after",
 }
 
 
@@ -190,6 +192,24 @@ def lookahead2022(
     _run("lookahead2022", given, quick, out, as_json, keeps=True)
 
 
+@reproduce.command("edge-of-stability", epilog=examples("reproduce edge-of-stability --quick"))
+def edge_of_stability(
+    width: Annotated[int | None, typer.Option(min=1, help="Width of the networks.")] = None,
+    steps: Annotated[int | None, typer.Option(min=10, help="Steps of training.")] = None,
+    seeds: Seeds = None,
+    n: Annotated[int | None, typer.Option("--n", min=20, help="Training rows.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sharpness beside the edge of gradient descent, momentum and Adam, trained by all rows.
+
+    Finished runs are kept in the folder of results: the same command goes on where it was interrupted.
+    """
+    sizes = {"width": width, "steps": steps, "seeds": seeds, "n": n}
+    _run("edge-of-stability", sizes, quick, out, as_json, keeps=True)
+
+
 def _run(
     name: str, sizes: dict[str, Any], quick: bool, out: Path | None, as_json: bool, *, keeps: bool = False
 ) -> None:
@@ -207,7 +227,7 @@ def _run(
 def _laboratory(name: str) -> ModuleType:
     """The room of one paper; imported when somebody asks for it."""
     try:
-        return importlib.import_module(f"everwide_lab.{name}")
+        return importlib.import_module(f"everwide_lab.{name.replace('-', '_')}")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _MISSING:
