@@ -1,6 +1,7 @@
 """What more rows would bring to networks that are trained, beside their kernel."""
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from jaxtyping import Float, Int
 
 from ..._problem import Problem
 from ..._words import count, number, percent, several
+from ...forecasting import ForecastWarning
 from .._page import BLUE, GREY, INK, ORANGE, Fact, Figure, Section, Text, plain_ticks
 from .width import width_for
 
@@ -63,7 +65,9 @@ def ahead(problem: Problem) -> Ahead:
     grid = np.geomspace(pilot / 8, max(20 * pilot, 2 * n), _LOOKS).astype(int)
     sizes = np.unique(np.concatenate([grid, [n, 2 * n]]))
     size = width_for(problem)
-    curve = problem.forecast(sizes, of="network", width=size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ForecastWarning)  # rows that lie far away are in the section on the data
+        curve = problem.forecast(sizes, of="network", width=size)
     moved = (None, None, None) if curve.moved is None else curve.moved
     return Ahead(
         width=size,
