@@ -1,5 +1,6 @@
 """A run as it was recorded, and what is wrong with it: a function of the records alone."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from ._log import Record, read_lines
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong with a run, the likeliest cause first; none where it is healthy."""
+    """What is wrong with a run, the likeliest cause first (none where it is healthy), and what to know about it."""
 
     causes: tuple[Cause, ...]
     steps: int
+    notes: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -24,9 +26,9 @@ class Verdict:
         return not self.causes
 
     def __str__(self) -> str:
-        if self.healthy:
-            return f"Healthy after {self.steps} steps: nothing that was measured calls for a change."
-        return "\n".join(f"{rank}. {cause}" for rank, cause in enumerate(self.causes, start=1))
+        good = f"Healthy after {self.steps} steps: nothing that was measured calls for a change."
+        lines = [good] if self.healthy else [f"{rank}. {c}" for rank, c in enumerate(self.causes, start=1)]
+        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,17 @@ class Run:
     def verdict(self) -> Verdict:
         """Causes, ranked, each with its evidence and a remedy."""
         steps = max((record["step"] for record in self.records), default=0)
-        return Verdict(causes_of(self.facts, list(self.records)), steps)
+        return Verdict(causes_of(self.facts, list(self.records)), steps, tuple(_notes(self.facts)))
+
+
+def _notes(facts: Record) -> Iterator[str]:
+    """What was measured, where that is not what people may think."""
+    if facts.get("smooth") is False:
+        yield "the model has kinks (rectifiers, maxima), and its curvature is that of the pieces between them."
+    if facts.get("evaluation"):
+        yield f"{', '.join(facts['evaluation'])} was measured in evaluation mode, with the statistics of that step."
+    if facts.get("classes") and sum(count > 0 for count in facts["classes"]) == 1:
+        yield "the probe has one class only: it says nothing about labels, and little about learning."
 
 
 def read_run(path: str | Path) -> Run:

@@ -1,0 +1,63 @@
+"""Losses that a doctor is told at every step: kept until there is time, then searched for spikes."""
+
+from typing import Any
+
+import numpy as np
+
+from ._log import Record
+
+WINDOW = 20  # steps whose median is what a loss is compared with
+JUMP = 2.0  # times that median: a spike
+LEAST = 0.2  # of the first loss: less is no spike
+FLUCTUATION = 6.0  # median deviations above it
+
+
+class Watch:
+    """Losses as they come, on whatever device they are."""
+
+    def __init__(self):
+        self.waiting: list[Any] = []
+        self._known = np.zeros(0)  # of the last steps
+        self._high = False
+        self._first: float | None = None
+
+    def look(self, step: int) -> tuple[Record | None, list[Record]]:
+        """A summary of what came since the last look, up to this step, and its events."""
+        if not self.waiting:
+            return None, []
+        fresh = np.array([_number(value) for value in self.waiting])
+        self.waiting.clear()
+        values = np.concatenate([self._known, fresh])
+        self._first = float(fresh[0]) if self._first is None else self._first
+        events = self._spikes(values, step)
+        self._known = values[-WINDOW:]
+        good = fresh[np.isfinite(fresh)]
+        if not len(good):
+            return None, events
+        figures = {"mean": good.mean(), "smallest": good.min(), "largest": good.max(), "last": good[-1]}
+        peak = step - (len(fresh) - 1 - int(np.nanargmax(np.where(np.isfinite(fresh), fresh, -np.inf))))
+        return figures | {"first": self._first, "count": len(fresh), "peak": peak}, events
+
+    def _spikes(self, values: np.ndarray, step: int) -> list[Record]:
+        """Where losses jump over what they were; one event for each time that they do."""
+        start = max(len(self._known), WINDOW)
+        if len(values) <= start:
+            return []
+        before = np.lib.stride_tricks.sliding_window_view(values, WINDOW)[start - WINDOW : -1]
+        level = np.median(before, 1)
+        spread = FLUCTUATION * np.median(np.abs(before - level[:, None]), 1)
+        limit = np.maximum(JUMP * level, level + np.maximum(spread, LEAST * abs(self._first or 0.0)))
+        high = ~(values[start:] <= limit) & np.isfinite(level)
+        first = np.flatnonzero(high & ~np.concatenate([[self._high], high[:-1]]))
+        self._high = bool(high[-1])
+        steps = step - (len(values) - 1 - (start + first))
+        figures = [{"value": values[start + at], "before": level[at]} for at in first]
+        return [
+            {"record": "event", "step": int(when), "name": "spike", "figures": f}
+            for when, f in zip(steps, figures, strict=True)
+        ]
+
+
+def _number(value: Any) -> float:
+    given = value.detach().cpu() if hasattr(value, "detach") else value
+    return float(given) if isinstance(given, int | float) else np.asarray(given).item()

@@ -1,0 +1,120 @@
+"""What the state of an optimizer says: which rule it follows, in which direction it goes, and how far."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from .._checks import InputError
+from ..theory.stability import edge
+
+_MOMENTUM, _B1, _B2, _EPS = 0.9, 0.9, 0.999, 1e-8  # where a state does not say: what people take
+
+
+class Optimizer(NamedTuple):
+    """A rule of descent, as far as it is known.
+
+    - `kind`: `gd`, `momentum` or `adam` (with `b1=0`: RMSProp).
+    - `rate`: `None` where the state does not hold it. `decay`: of weights.
+    - `first`, `second`: momentum or first moment, and second moment, leaves like those of the parameters.
+    - `seen`: steps that the moments have seen.
+    """
+
+    kind: str
+    rate: float | None = None
+    b1: float = 0.0
+    b2: float = 0.0
+    eps: float = 0.0
+    decay: float | None = None
+    first: list[Any] | None = None
+    second: list[Any] | None = None
+    seen: int | None = None
+
+    def edge(self, rate: float) -> float:
+        """The curvature above which a step of this rate overshoots and grows: of the loss, or preconditioned."""
+        return edge(rate, b1=self.b1) if self.kind == "adam" else edge(rate, momentum=self.b1)
+
+    def bias(self) -> tuple[float, float]:
+        """By what the moments of Adam are divided, which begin at 0."""
+        count = 0 if self.kind != "adam" or self.seen is None else self.seen
+        return (1 - self.b1**count, 1 - self.b2**count) if count else (1.0, 1.0)
+
+
+def read_state(state: Any, shapes: list[tuple[int, ...]]) -> Optimizer:
+    """From the state of an optax optimizer: the first moments in it whose leaves are shaped like the parameters."""
+    told = _hyperparameters(state)
+    rate, decay = told.get("learning_rate"), told.get("weight_decay")
+    for node in _nodes(state):
+        first, second = (_leaves(getattr(node, name, None), shapes) for name in ("mu", "nu"))
+        if second is not None:
+            b1 = told.get("b1", _B1) if first is not None else 0.0
+            b2, eps = told.get("b2", told.get("decay", _B2)), told.get("eps", _EPS)
+            count = getattr(node, "count", None)  # which every tuple has, as a method
+            steps = None if count is None or callable(count) else int(np.asarray(count))
+            return Optimizer("adam", rate, b1, b2, eps, decay, first, second, steps)
+        trace = _leaves(getattr(node, "trace", None), shapes)
+        if trace is not None:
+            return Optimizer("momentum", rate, told.get("momentum", told.get("decay", _MOMENTUM)), 0, 0, decay, trace)
+    return Optimizer("gd", rate, decay=decay)
+
+
+def read_torch(optimizer: Any, parameters: list[Any]) -> Optimizer:
+    """From a PyTorch optimizer: the group of the first parameter that it knows speaks for all."""
+    known = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    group = next((known[id(p)] for p in parameters if id(p) in known), None)
+    if group is None:
+        raise InputError("The optimizer holds none of the parameters of the module: expected the one that trains it.")
+    rate, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
+    states = [optimizer.state.get(p, {}) for p in parameters]
+    if "betas" in group or "alpha" in group:
+        b1, b2 = group.get("betas", (0.0, group.get("alpha", 0.0)))
+        second = _torch_moments(states, parameters, "exp_avg_sq", "square_avg")
+        count = max((int(s["step"]) for s in states if "step" in s), default=0)
+        if second is not None:
+            first = _torch_moments(states, parameters, "exp_avg")
+            corrected = count if "betas" in group else None
+            return Optimizer("adam", rate, b1, b2, group["eps"], decay, first, second, corrected)
+    momentum = float(group.get("momentum") or 0.0)
+    trace = _torch_moments(states, parameters, "momentum_buffer")
+    return Optimizer("momentum" if momentum else "gd", rate, momentum, 0, 0, decay, trace)
+
+
+def _torch_moments(states: list[Any], parameters: list[Any], *names: str) -> list[Any] | None:
+    held = [next((s[n] for n in names if s.get(n) is not None), None) for s in states]
+    if all(moment is None for moment in held):
+        return None
+    return [p.detach() * 0 if m is None else m for m, p in zip(held, parameters, strict=True)]
+
+
+def _nodes(state: Any) -> Iterator[Any]:
+    """All named tuples and objects of a state, the outer ones first."""
+    if isinstance(state, dict):
+        children = list(state.values())
+    elif isinstance(state, list | tuple):
+        children = list(state)
+        yield state
+    else:
+        yield state
+        children = [getattr(state, name) for name in ("opt_state", "value") if hasattr(state, name)]
+    for child in children:
+        if isinstance(child, dict | list | tuple) or hasattr(child, "opt_state"):
+            yield from _nodes(child)
+
+
+def _hyperparameters(state: Any) -> dict[str, float]:
+    """What `optax.inject_hyperparams` keeps."""
+    told: dict[str, float] = {}
+    for node in _nodes(state):
+        kept = getattr(node, "hyperparams", None)
+        if isinstance(kept, dict):
+            told |= {name: float(np.asarray(v)) for name, v in kept.items() if np.ndim(np.asarray(v)) == 0}
+    return told
+
+
+def _leaves(tree: Any, shapes: list[tuple[int, ...]]) -> list[Any] | None:
+    """The leaves of a moment, if there is one for each parameter."""
+    if tree is None:
+        return None
+    leaves = jax.tree.leaves(tree)
+    return leaves if [np.shape(leaf) for leaf in leaves] == shapes else None

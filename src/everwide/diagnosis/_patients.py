@@ -1,0 +1,233 @@
+"""Whatever people train, admitted: its parameters by layer, its probe, and facts about the data in it."""
+
+import hashlib
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._checks import InputError
+from .._losses import AbstractLoss
+from .._trees import batch_size
+from ..empirical import as_model
+from ._groups import layer_name
+from ._log import Record
+from ._patient import Patient, Setting, is_nnx, nnx
+from ._patient_torch import TorchPatient
+
+_NATURAL = 1 / 4  # of all rows: fewer values of a target than this, and it is a class
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The leaves of the parameters: places, shapes, layers, and the axis of their units (`None`: a bias or a scale)."""
+
+    places: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    layers: tuple[str, ...]
+    units: tuple[int | None, ...]
+
+    @property
+    def groups(self) -> dict[str, list[int]]:
+        """Leaves of each layer."""
+        groups: dict[str, list[int]] = {}
+        for leaf, name in enumerate(self.layers):
+            groups.setdefault(name, []).append(leaf)
+        return groups
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Numbers in each leaf."""
+        return np.array([math.prod(shape) for shape in self.shapes], float)
+
+    @property
+    def mark(self) -> str:
+        """What tells one architecture from another."""
+        return hashlib.sha256(repr((self.places, self.shapes)).encode()).hexdigest()[:16]
+
+    def gain(self, leaf: int, square: float) -> float | None:
+        """The root mean square of a weight times the root of its inputs: 1.41 is critical for rectifiers."""
+        axis = self.units[leaf]
+        return None if axis is None else math.sqrt(square / self.shapes[leaf][axis])
+
+
+def chart_of(params: Any, *, rows_are_units: bool) -> Chart:
+    """The leaves of a tree."""
+    paths = [path for path, _ in jax.tree.leaves_with_path(params)]
+    shapes = [tuple(np.shape(leaf)) for leaf in jax.tree.leaves(params)]
+    places = [jax.tree_util.keystr(path, simple=True, separator=".") for path in paths]
+    layers = [layer_name(path) for path in paths]
+    biases = {name: max(shape) for name, shape in zip(layers, shapes, strict=True) if _is_vector(shape)}
+    units = [
+        _axis(shape, place, rows_are_units, biases.get(layer))
+        for shape, place, layer in zip(shapes, places, layers, strict=True)
+    ]
+    return Chart(tuple(places), tuple(shapes), tuple(layers), tuple(units))
+
+
+def chart_of_torch(shapes: dict[str, tuple[int, ...]]) -> Chart:
+    """The parameters of a PyTorch module: units are rows."""
+    layers = [name.rpartition(".")[0] or name for name in shapes]
+    units = [_axis(shape, name, True, None) for name, shape in shapes.items()]
+    return Chart(tuple(shapes), tuple(shapes.values()), tuple(layers), tuple(units))
+
+
+def _is_vector(shape: tuple[int, ...]) -> bool:
+    return len(shape) > 0 and math.prod(shape) == max(shape)
+
+
+def _axis(shape: tuple[int, ...], place: str, rows_are_units: bool, bias: int | None) -> int | None:
+    """Which axis of a weight counts its units: that of its bias, where there is one and it says."""
+    if len(shape) < 2 or _is_vector(shape) or "emb" in place.lower():
+        return None
+    if bias is not None and (shape[0] == bias) != (shape[-1] == bias):
+        return 0 if shape[0] == bias else len(shape) - 1
+    return 0 if rows_are_units else len(shape) - 1
+
+
+def admit(
+    model: Any, given: Any, loss: AbstractLoss, probe: tuple[Any, Any]
+) -> tuple[Patient | TorchPatient, Chart, Record]:
+    """A patient, its chart, and the facts of the run; `given` is what the first step hands over."""
+    return _admit_torch(given, loss, probe) if is_torch(given) else _admit_jax(model, given, loss, probe)
+
+
+def _admit_torch(module: Any, loss: AbstractLoss, probe: tuple[Any, Any]) -> tuple[TorchPatient, Chart, Record]:
+    x, y = (jax.tree.map(_on_host, given) for given in probe)
+    named = dict(module.named_parameters())
+    chart = chart_of_torch({name: tuple(p.shape) for name, p in named.items()})
+    for name, p in named.items():
+        if str(p.dtype) not in ("torch.float32", "torch.float64"):
+            raise InputError(f"The parameter {name} is {p.dtype}, expected float32 or float64. Use module.float().")
+    outputs = TorchPatient.count(module, x)
+    targets, _ = loss.targets(y, outputs)
+    _same_rows(len(targets), batch_size(x))
+    labels = labels_of(targets, outputs)
+    patient = TorchPatient(module, loss, (x, targets), chart.units, labels is not None)
+    facts = facts_of(chart, loss, x, targets, labels, outputs)
+    facts["smooth"] = not any("ReLU" in type(m).__name__ for m in module.modules())
+    facts["evaluation"] = sorted({type(m).__name__ for m in module.modules() if _is_changeable(m) and m.training})
+    return patient, chart, facts
+
+
+def _is_changeable(layer: Any) -> bool:
+    return any(word in type(layer).__name__ for word in ("Dropout", "BatchNorm"))
+
+
+def _on_host(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def _same_rows(targets: int, rows: int) -> None:
+    if targets != rows:
+        raise InputError(f"probe: y has {targets} rows and x {rows}: they must agree.")
+
+
+def _admit_jax(model: Any, given: Any, loss: AbstractLoss, probe: tuple[Any, Any]) -> tuple[Patient, Chart, Record]:
+    module = is_nnx(given) or (isinstance(given, eqx.Module) and callable(given))
+    opened: Any = as_model(_quiet(given)) if module else as_model(model, given)
+    x, y = probe
+    dtype = jnp.result_type(*jax.tree.leaves(opened.params))
+    x = jax.tree.map(lambda a: _cast(a, dtype), x)
+    n, one = batch_size(x), jax.tree.map(lambda a: a[0], x)
+    outputs = jax.eval_shape(lambda p, row: jnp.ravel(opened.f(p, row)), opened.params, one).shape[0]
+    targets, _ = loss.targets(y, outputs)
+    _same_rows(len(targets), n)
+    chart = chart_of(opened.params, rows_are_units=module and not is_nnx(given))
+    labels = labels_of(targets, outputs)
+    structure = jax.tree.structure(opened.params)
+    setting = Setting(opened.f, loss, structure, chart.units, labels is not None)
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=outputs) / math.sqrt(outputs), dtype)
+    facts = facts_of(chart, loss, x, targets, labels, outputs)
+    facts["smooth"] = _is_smooth(opened, one)
+    facts["evaluation"] = ["Dropout"] if module and "Dropout" in repr(given) else []
+    return Patient(setting, x, _cast(targets, dtype), weights), chart, facts
+
+
+def facts_of(chart: Chart, loss: Any, x: Any, targets: np.ndarray, labels: Any, outputs: int) -> Record:
+    """What is known before anything is measured."""
+    sizes = chart.sizes
+    return {
+        "model": chart.mark,
+        "groups": {name: int(sum(sizes[leaf] for leaf in leaves)) for name, leaves in chart.groups.items()},
+        "loss": type(loss).__name__,
+        "rows": len(targets),
+        "outputs": outputs,
+        "classes": None if labels is None else np.bincount(labels, minlength=outputs).tolist(),
+        "targets": None if labels is not None else _numbers(np.asarray(targets, float)),
+        "inputs": _inputs(x),
+    }
+
+
+def labels_of(targets: np.ndarray, outputs: int) -> np.ndarray | None:
+    """Classes, where the targets are such."""
+    if targets.ndim == 1 and np.issubdtype(targets.dtype, np.integer) and outputs > 1:
+        return targets
+    if targets.ndim == 2 and outputs > 1 and np.isin(targets, (0, 1)).all() and (targets.sum(1) == 1).all():
+        return targets.argmax(1)
+    return None
+
+
+def _inputs(x: Any) -> Record | None:
+    """Scale, spread and repetition of the inputs, where they are numbers."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(x)]
+    columns = [leaf.reshape(len(leaf), -1) for leaf in leaves if np.issubdtype(leaf.dtype, np.floating)]
+    if not columns:
+        return None
+    table = np.concatenate(columns, 1).astype(np.float64)
+    finite = np.isfinite(table).all(1)
+    rows = table[finite]
+    if not len(rows):
+        return {"finite": 0.0}
+    spread = rows.std(0)
+    moving = spread[spread > 1e-6 * np.abs(rows).max()]
+    return _numbers(rows) | {
+        "finite": float(finite.mean()),
+        "constant": 1 - len(moving) / len(spread),
+        "smallest_std": float(moving.min()) if len(moving) else 0.0,
+        "largest_std": float(moving.max()) if len(moving) else 0.0,
+        "repeated": 1 - len(np.unique(rows, axis=0)) / len(rows),
+    }
+
+
+def _numbers(values: np.ndarray) -> Record:
+    rms = np.sqrt(np.mean(values**2))
+    return {"mean": values.mean(), "std": values.std(), "rms": rms, "most": np.abs(values).max()}
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    array = jnp.asarray(value)
+    return array.astype(dtype) if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+
+def is_torch(value: Any) -> bool:
+    """Whether it is a PyTorch module; PyTorch need not be installed."""
+    loaded = sys.modules.get("torch.nn")
+    return loaded is not None and isinstance(value, loaded.Module)
+
+
+def _is_smooth(model: Any, one: Any) -> bool:
+    """Whether a function has a second derivative everywhere, as far as its program shows."""
+    text = str(jax.make_jaxpr(model.f)(model.params, one))
+    return not any(word in text for word in (" max ", " abs ", " sign ", "relu", " min ", "reduce_window_max"))
+
+
+def _quiet(module: Any) -> Any:
+    """A module as it predicts: nothing dropped."""
+    if is_nnx(module):
+        copy = nnx().clone(module)
+        batch = [layer for _, layer in nnx().iter_graph(copy) if isinstance(layer, nnx().BatchNorm)]
+        if batch:
+            raise InputError(
+                "The module has a flax.nnx.BatchNorm, whose statistics move during training and are no parameters: the "
+                "doctor would look at old ones. Use LayerNorm or GroupNorm, or watch a function with "
+                "the statistics bound: Doctor(f, ...) and doctor(params, opt_state)."
+            )
+        copy.eval()
+        return copy
+    return eqx.nn.inference_mode(module)

@@ -1,0 +1,160 @@
+"""From what was measured to records of a log."""
+
+import math
+
+import numpy as np
+
+from ._log import Record
+from ._optimizers import Optimizer
+from ._patient import PARTS, Curve, Pulse, Step, divisible
+from ._patients import Chart
+
+_QUANTILES = (0.9, 0.75, 0.5, 0.25, 0.1)  # of the losses of rows, from above: the least surprising first
+_CLOSE = 0.9  # of the edge of stability, and rising: a spike may come
+_SETTLED = 20  # steps before the second moments of Adam say something about curvature
+_ALIGNED = 0.9  # the cosine from which a step is in the direction that the state of the optimizer gives
+
+
+def event(step: int, name: str, figures: Record) -> Record:
+    """Something that happened at a step."""
+    return {"record": "event", "step": step, "name": name, "figures": figures}
+
+
+class Findings:
+    """Turns measurements of one run into records; remembers the first kernel and the last rate."""
+
+    def __init__(self, chart: Chart, facts: Record, rate: float | None):
+        self.chart, self.facts, self.rate = chart, facts, rate
+        self._kernel: np.ndarray | None = None
+        self._ratio: float | None = None
+        self._broken = self._announced = False
+
+    def records(
+        self,
+        at: int,
+        clock: Record,
+        signs: Pulse,
+        step: Step,
+        curve: Curve | None,
+        kernel: np.ndarray | None,
+        optimizer: Optimizer,
+        told: Record | None,
+    ) -> list[Record]:
+        """Of one sitting."""
+        rate = self._rate_of(step, optimizer)
+        records = [self._vitals(at, clock, signs, step, rate, told)]
+        noise = self._noise(at, signs)
+        records += [noise] if noise is not None else []
+        if curve is not None and rate is not None:
+            records.append(self._curvature(at, curve, step, rate, optimizer))
+        if kernel is not None:
+            records.append(self._moved(at, kernel))
+        return records + self._events(at, records, optimizer)
+
+    def _events(self, at: int, records: list[Record], optimizer: Optimizer) -> list[Record]:
+        """What has just happened, or is about to."""
+        if not (math.isfinite(records[0]["value"]) and math.isfinite(records[0]["gradient"])):
+            first, self._broken = not self._broken, True
+            return [event(at, "non-finite", {})] if first else []
+        ratio = next((r["ratio"] for r in records if r["record"] == "curvature"), None)
+        if ratio is None or (optimizer.kind == "adam" and (optimizer.seen or 0) < _SETTLED):
+            return []
+        before, self._ratio = self._ratio, ratio
+        if ratio > _CLOSE and (before is None or ratio > before) and not self._announced:
+            self._announced = True
+            return [event(at, "announced", {"ratio": ratio})]
+        if self._announced and ratio < 0.5:
+            self._announced = False
+            return [event(at, "catapult", {"before": before, "after": ratio, "recovers": ratio < 1})]
+        return []
+
+    def _rate_of(self, step: Step, optimizer: Optimizer) -> float | None:
+        """As it is known, or as the last step was long in the direction of the optimizer."""
+        if optimizer.rate is not None:
+            return optimizer.rate
+        moved = step.leaves > 0
+        direction, along, change = (float(np.sum(v[moved])) for v in (step.direction, step.along, step.leaves))
+        if not (direction > 0 and math.isfinite(along)):
+            return self.rate
+        cosine = -along / math.sqrt(max(change * direction, 1e-38))
+        if cosine > _ALIGNED or (optimizer.first is None and cosine > 0):
+            self.rate = -along / direction
+        return self.rate
+
+    def _vitals(
+        self, at: int, clock: Record, signs: Pulse, step: Step, rate: float | None, told: Record | None
+    ) -> Record:
+        losses = np.asarray(signs.losses, float)
+        groups = {name: self._group(leaves, signs, step) for name, leaves in self.chart.groups.items()}
+        labelled = self.facts["classes"] is not None and np.isfinite(losses).all()
+        order = np.argsort(-losses)
+        ranked = losses[order]
+        return {
+            "record": "vitals",
+            "step": at,
+            **clock,
+            "value": losses.mean(),
+            "told": told,
+            "accuracy": np.mean(signs.above == 0) if labelled else None,
+            "near": np.mean(signs.above == 1) if labelled else None,
+            "gradient": math.sqrt(np.sum(signs.gradient)),
+            "update": math.sqrt(np.sum(step.leaves)),
+            "weights": math.sqrt(np.sum(signs.weights)),
+            "descent": step.descent,
+            "start": step.start,
+            "after": step.after,
+            "far": step.far,
+            "shrinking": step.shrinking,
+            "rate": rate,
+            "signal": signs.signal,
+            "quantiles": [ranked[int(q * (len(ranked) - 1))] for q in _QUANTILES],
+            "surprising": order[:10].tolist(),
+            "groups": groups,
+        }
+
+    def _group(self, leaves: list[int], signs: Pulse, step: Step) -> Record:
+        sizes = self.chart.sizes
+        heavy = [leaf for leaf in leaves if self.chart.units[leaf] is not None]
+        gains = [self.chart.gain(leaf, float(signs.weights[leaf])) for leaf in heavy]
+        return {
+            "rms": math.sqrt(sum(signs.weights[leaf] for leaf in leaves) / sum(sizes[leaf] for leaf in leaves)),
+            "gain": gains[0] if gains else None,
+            "level": float(signs.level[heavy[0]]) if heavy else None,
+            "gradient": math.sqrt(sum(signs.gradient[leaf] for leaf in leaves)),
+            "update": math.sqrt(sum(step.leaves[leaf] for leaf in leaves)),
+            "dead": max((float(signs.dead[leaf]) for leaf in heavy), default=None),
+        }
+
+    def _noise(self, at: int, signs: Pulse) -> Record | None:
+        """Rows in a batch at which noise and signal of its gradient are equal."""
+        parts, n = PARTS, divisible(len(signs.losses), PARTS)
+        if n < 2 * parts:
+            return None
+        whole, part = float(np.sum(signs.gradient)), float(np.sum(signs.parts))
+        spread = (part - whole) * n / (parts - 1)  # trace of the covariance of single rows
+        signal = whole - spread / n
+        scale = spread / signal if signal > 0 else None
+        record = {"record": "noise", "step": at, "scale": scale, "spread": spread, "signal": signal}
+        return record | {"batch_size": self.facts["batch_size"]}
+
+    def _curvature(self, at: int, curve: Curve, step: Step, rate: float, optimizer: Optimizer) -> Record:
+        edge = optimizer.edge(rate)
+        shares = {name: float(sum(curve.shares[leaf] for leaf in leaves)) for name, leaves in self.chart.groups.items()}
+        return {
+            "record": "curvature",
+            "step": at,
+            "sharpness": curve.plain,
+            "preconditioned": curve.largest,
+            "edge": edge,
+            "ratio": float(curve.largest) / edge,
+            "negative": curve.smallest,
+            "groups": shares,
+        }
+
+    def _moved(self, at: int, kernel: np.ndarray) -> Record:
+        """How far the tangent kernel is from the first one, and how much it looks like the labels."""
+        if self._kernel is None:
+            self._kernel = kernel
+        product = np.sum(self._kernel * kernel)
+        size = np.linalg.norm(self._kernel) * np.linalg.norm(kernel)
+        return {"record": "kernel", "step": at, "velocity": 1 - product / size if size > 0 else None, "alignment": None}

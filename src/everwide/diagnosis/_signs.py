@@ -1,0 +1,111 @@
+"""Figures that the rules look at, from the records of a run."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ._log import Record
+
+EARLY = 0.1  # of the run: its beginning, but `AT_ONCE` steps at least
+AT_ONCE = 20
+SPIKE = 0.4  # of that: less is no harm
+SURGE = 1.5  # times what the loss was at first, or what knowing nothing costs
+
+
+class Signs:
+    """One run, digested."""
+
+    def __init__(self, facts: Record, records: list[Record]):
+        self.facts = facts
+        self.vitals, self.curves, self.noises, self.events = (
+            [r for r in records if r["record"] == kind] for kind in ("vitals", "curvature", "noise", "event")
+        )
+        self.steps = max((r["step"] for r in records), default=0)
+        self.early = max(AT_ONCE, EARLY * self.steps)
+        told = [v["told"] for v in self.vitals if v.get("told")]
+        firsts = [t["first"] for t in told if t.get("first") is not None]
+        values = [v["value"] for v in self.vitals if v["value"] is not None]
+        self.first: float | None = firsts[0] if firsts else (values[0] if values else None)
+        self.chance = _chance(facts)
+        self.reference = self.chance or self.first or 1.0
+        self.rates = [v["rate"] for v in self.vitals if v.get("rate")]
+        self.rate: float | None = max(self.rates) if self.rates else None
+        self.adam = facts.get("optimizer") == "adam"
+
+    @property
+    def start(self) -> Record | None:
+        """The first vitals."""
+        return self.vitals[0] if self.vitals else None
+
+    @property
+    def ramped(self) -> bool:
+        """Whether the rate began small."""
+        return bool(self.rates) and self.rates[0] < 0.5 * max(self.rates)
+
+    @property
+    def last(self) -> float | None:
+        """The loss at the end, of the last steps where it was told, else of the probe; `None` if not finite."""
+        if not self.vitals:
+            return None
+        told = self.vitals[-1].get("told")
+        return self.vitals[-1]["value"] if not told else told["mean"]
+
+    @property
+    def broken(self) -> int | None:
+        """The first step at which something was not finite."""
+        steps = [v["step"] for v in self.vitals if v["value"] is None or v["gradient"] is None]
+        return min(steps, default=None)
+
+    def surges(self) -> list[tuple[int, float]]:
+        """Steps at which the loss was far above where it began, and how many times."""
+        base = max(self.first or 0.0, self.reference)
+        peaks = [(t["peak"], t["largest"] / base) for t in self._told() if t["largest"] > SURGE * base]
+        probe = [(v["step"], v["value"] / base) for v in self.vitals if (v["value"] or 0.0) > SURGE * base]
+        return sorted(peaks + probe)
+
+    def spikes(self) -> list[int]:
+        """Steps at which the loss jumped over what it had been, and lost much of what was learned."""
+        base = SPIKE * max(self.first or 0.0, self.reference)
+        jumps = [e for e in self.events if e["name"] == "spike"]
+        return sorted(e["step"] for e in jumps if (e["figures"]["value"] or math.inf) > base)
+
+    def unrest(self) -> tuple[list[int], list[int]]:
+        """Steps of surges and spikes: at the beginning, and later."""
+        steps = sorted({*(step for step, _ in self.surges()), *self.spikes()})
+        return [s for s in steps if s <= self.early], [s for s in steps if s > self.early]
+
+    def learning(self, floor: float) -> Iterator[Record]:
+        """Vitals while the loss of the probe is above a share of what knowing nothing costs, and the rate is full."""
+        full = 0.3 * (self.rate or 0.0)
+        for v in self.vitals:
+            if v["value"] is not None and v["value"] > floor * self.reference and (v.get("rate") or 0.0) >= full:
+                yield v
+
+    def at(self, records: list[Record], step: int) -> Record | None:
+        """The record of a step."""
+        return next((r for r in records if r["step"] == step), None)
+
+    def layers(self, vitals: Record) -> dict[str, Record]:
+        """Layers with weights, in their order."""
+        return {name: group for name, group in vitals["groups"].items() if group["gain"] is not None}
+
+    def ratios(self) -> list[tuple[int, float]]:
+        """Steps, and the curvature over the edge of stability."""
+        return [(c["step"], c["ratio"]) for c in self.curves if c["ratio"] is not None]
+
+    def _told(self) -> list[Any]:
+        return [v["told"] for v in self.vitals if v.get("told")]
+
+
+def _chance(facts: Record) -> float | None:
+    """The loss of a model that knows how often each class comes, or the mean of the targets, and nothing else."""
+    if facts.get("classes") and facts["loss"] == "SoftmaxCrossEntropy":
+        shares = np.array(facts["classes"], float) / sum(facts["classes"])
+        entropy = float(-np.sum(shares[shares > 0] * np.log(shares[shares > 0])))
+        return entropy if entropy > 0 else math.log(max(2, facts["outputs"]))
+    targets = facts.get("targets")
+    if targets and facts["loss"] == "Mse" and targets["std"]:
+        return facts["outputs"] * targets["std"] ** 2 / 2
+    return None
