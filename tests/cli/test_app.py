@@ -15,7 +15,7 @@ from everwide.cli import _show, app
 
 pytestmark = pytest.mark.once
 
-COMMANDS = ("report", "explain", "gram", "critical", "rate", "forecast", "reproduce")
+COMMANDS = ("report", "explain", "gram", "critical", "rate", "forecast", "doctor", "reproduce")
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS), ("reproduce", "lee2019")])

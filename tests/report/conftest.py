@@ -1,8 +1,9 @@
 import pytest
 
 from everwide._problem import Problem, prepare
-from everwide.report import study
-from report.report_tables import hostile_table, number_table, small_net
+from everwide.report import study, study_run
+from report.report_tables import FORMULA, IMAGE, SCRIPT, hostile_table, number_table, small_net
+from report.run_logs import FakeCause, FakeRun, facts, records
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +21,19 @@ def classes(told):
 @pytest.fixture(scope="session")
 def page(classes, tmp_path_factory):
     return classes.write(tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture(scope="session")
+def watched():
+    """A run of which everything was recorded, with two causes, under hostile names."""
+    names = (SCRIPT, IMAGE, "_hidden", "readout")
+    causes = (FakeCause(SCRIPT, "it is over the edge", "take 0.02"), FakeCause("another", "it is slow.", "Wait."))
+    return study_run(FakeRun(facts(names), tuple(records(60, names)), causes), source=FORMULA)
+
+
+@pytest.fixture(scope="session")
+def run_page(watched, tmp_path_factory):
+    return watched.write(tmp_path_factory.mktemp("run") / "run.html")
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,17 @@
 """The page in a browser: it is complete, fits every window, can be read in the dark, and runs nothing."""
 
+import time
+
 import numpy as np
 import pytest
 
+from everwide.report import study_run
 from everwide.report._page import Answer, Fact, Grid, Section, Text
 from report.devtools import Browser, chromium
 from report.report_tables import FORMULA, IMAGE, SCRIPT
+from report.run_logs import FakeCause, FakeRun
 from report.test_page import KEYS
+from report.test_run import KEYS as RUN_KEYS
 
 pytestmark = [
     pytest.mark.once,
@@ -61,12 +66,18 @@ def test_contrast_is_that_of_the_standard():
     assert contrast("rgb(119, 119, 119)", "rgb(255, 255, 255)") == pytest.approx(4.48, abs=0.01)
 
 
+@pytest.fixture(params=["page", "run_page"])
+def shown(request):
+    """The pages: of a table, and of a run, with the keys of their sections."""
+    return request.getfixturevalue(request.param)[0], {"page": KEYS, "run_page": RUN_KEYS}[request.param]
+
+
 @pytest.mark.parametrize("width", [400, 1400])
-def test_the_page_is_complete_quiet_and_fits(browser, page, width):
-    browser.open(page[0], width=width)
+def test_the_page_is_complete_quiet_and_fits(browser, shown, width):
+    browser.open(shown[0], width=width)
     assert browser.troubles == []
     assert browser.value("innerWidth") == width
-    assert browser.value("[...document.querySelectorAll('main > section')].map(s => s.id)") == KEYS
+    assert browser.value("[...document.querySelectorAll('main > section')].map(s => s.id)") == shown[1]
     assert browser.value("document.documentElement.scrollWidth") <= width
     boxes = "[...document.querySelectorAll('section > *, .tiles > *, nav li')]"
     wide = f"{boxes}.filter(e => e.getBoundingClientRect().right > innerWidth)"
@@ -77,8 +88,8 @@ def test_the_page_is_complete_quiet_and_fits(browser, page, width):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_everything_can_be_read(browser, page, dark):
-    browser.open(page[0], dark=dark)
+def test_everything_can_be_read(browser, shown, dark):
+    browser.open(shown[0], dark=dark)
     pairs = browser.value(COLOURS)
     assert len(pairs) >= 5
     poor = {text: pair for pair, text in pairs.items() if contrast(*pair.split("|")) < 4.5}
@@ -87,8 +98,8 @@ def test_everything_can_be_read(browser, page, dark):
     assert (luminance(paper) < 0.1) == dark
 
 
-def test_hostile_names_are_shown_and_not_run(browser, page):
-    browser.open(page[0])
+def test_hostile_names_are_shown_and_not_run(browser, shown):
+    browser.open(shown[0])
     assert browser.value("document.scripts.length") == 0
     assert "broken" not in browser.value("document.title").replace(SCRIPT, "")
     shown = browser.value("document.body.textContent")
@@ -106,6 +117,18 @@ def test_long_names_and_wide_tables_do_not_widen_the_page(browser, classes, tmp_
     path.write_text(type(classes)(**changed).html(), encoding="utf-8")
     browser.open(path, width=400)
     assert browser.value("document.documentElement.scrollWidth") <= 400
+
+
+def test_a_page_of_a_run_that_goes_on_loads_itself_again(browser, tmp_path):
+    path = tmp_path / "run.html"
+    path.write_text(study_run(FakeRun()).html(refresh=1), encoding="utf-8")
+    browser.open(path)
+    assert "Nothing was measured yet" in browser.value("document.title")
+    path.write_text(study_run(FakeRun(causes=(FakeCause("rate", "it jumped", "take less"),))).html(), encoding="utf-8")
+    end = time.monotonic() + 30
+    while not (shown := browser.value("document.querySelector('.remedy')?.textContent")) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert shown == "Take less."
 
 
 def test_the_browser_would_tell(browser, tmp_path):

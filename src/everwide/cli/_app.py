@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..tables import Table, read_table
-from . import _critical, _explain, _forecast, _gram, _rate, _select
+from . import _critical, _doctor, _explain, _forecast, _gram, _rate, _select
 from ._reproduce import reproduce
 from ._show import (
     AsJson,
@@ -123,4 +123,5 @@ app.command(short_help="Initializations that keep signals alive.", epilog=_criti
 app.command(short_help="Learning rates: edges, and a trial.", epilog=_rate.EPILOG)(_rate.rate)
 app.command(short_help="The error with more rows; the rows for a goal.", epilog=_forecast.EPILOG)(_forecast.forecast)
 app.command(short_help="Rows to label next, with a reason each.", epilog=_select.EPILOG)(_select.select)
+app.command(short_help="What is wrong with a training run.", epilog=_doctor.EPILOG)(_doctor.doctor)
 app.add_typer(reproduce, name="reproduce", short_help="Experiments of papers, run again.")

@@ -10,3 +10,4 @@ from ._levels import activation_levels as activation_levels
 from ._levels import backprop_levels as backprop_levels
 from ._levels import gradient_levels as gradient_levels
 from ._verdict import read_run as read_run
+from ._writers import send as send

@@ -6,18 +6,21 @@ The page is one file of HTML that holds everything: no script, no other file. Th
 import base64
 import enum
 import io
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 from xml.etree import ElementTree
 
 import numpy as np
 
-from .._problem import Problem
+from .._checks import InputError
 from .._words import count, number, plain
 
+S = TypeVar("S")
 R = TypeVar("R")
 
 
@@ -61,10 +64,11 @@ class Figure(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Section(Generic[R]):
-    """One question about the data.
+class Section(Generic[S, R]):
+    """One question about the data (a `Problem`), or about a run.
 
-    - `measure`: what is found, as a frozen dataclass; its fields are the numbers of the JSON file.
+    - `measure`: what is found, as a frozen dataclass; its fields are the numbers of the JSON file;
+      `None` where nothing was recorded about it.
     - `describe`: the sentences about it. `figure`, `tile`: its drawing, and its number at the top of the page.
     - `beside`: it compiles for long, and runs beside the others. `takes_long`: quick reports do without it.
     """
@@ -72,10 +76,10 @@ class Section(Generic[R]):
     key: str
     title: str
     question: str
-    measure: Callable[[Problem], R]
-    describe: Callable[[Problem, R], Text]
+    measure: Callable[[S], R | None]
+    describe: Callable[[S, R], Text]
     figure: Figure | None = None
-    tile: Callable[[R], Fact] | None = None
+    tile: Callable[[R], Fact | None] | None = None
     beside: bool = False
     takes_long: bool = False
 
@@ -84,7 +88,7 @@ class Section(Generic[R]):
 class Answer:
     """A section, what was found (`None` where it is missing), and what the page says about it."""
 
-    section: Section[Any]
+    section: Section[Any, Any]
     result: Any = None
     text: Text = _NO_TEXT
     missing: str = ""
@@ -216,13 +220,35 @@ def thumbnail(pixels: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def page_of(study: Any) -> str:
-    """The text of an HTML file about a `Study`. Everything that came from the data is escaped."""
-    return _template().render(study=study, drawing=_drawing, numeric=_numeric, thumbnail=thumbnail)
+def page_of(study: Any, template: str, *, refresh: float | None = None) -> str:
+    """The text of an HTML file about a study. Everything that came from the data is escaped.
+
+    `refresh`: seconds, after which browsers load the page again.
+    """
+    tools = {"drawing": _drawing, "numeric": _numeric, "thumbnail": thumbnail}
+    return _template(template).render(study=study, refresh=refresh, **tools)
+
+
+def write_page(path: str | Path, text: str, values: dict[str, Any]) -> tuple[Path, Path]:
+    """The page, and its numbers beside it as JSON; whoever reads meanwhile sees the old files or the new ones."""
+    page = Path(path)
+    numbers = page.with_suffix(".json")
+    if numbers == page:
+        raise InputError(f"write({str(path)!r}): the numbers go to a .json file beside the page. Use .html.")
+    as_json = json.dumps(values, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    for place, content in ((page, text), (numbers, as_json)):
+        draft = place.with_name(f".{place.name}.new")
+        try:
+            draft.write_text(content, encoding="utf-8")
+            draft.replace(place)
+        finally:
+            draft.unlink(missing_ok=True)
+    return page, numbers
 
 
 @cache
-def _template() -> Any:
+def _template(name: str) -> Any:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as fault:
@@ -235,7 +261,8 @@ def _template() -> Any:
         lstrip_blocks=True,
     )
     environment.filters["count"] = count
-    return environment.get_template("template.html")
+    environment.filters["number"] = number
+    return environment.get_template(name)
 
 
 def _drawing(answer: Answer) -> Any:

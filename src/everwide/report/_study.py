@@ -1,6 +1,5 @@
 """All sections, one after the other; one that fails says why, and the others go on."""
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from .._problem import Problem, prepare
 from .._words import plain
 from ..layers import AbstractLayer
 from ..tables import Table
-from ._page import Answer, Fact, Section, page_of
+from ._page import Answer, Fact, Section, page_of, write_page
 from ._sections import (
     accuracy,
     ahead,
@@ -34,7 +33,7 @@ from ._sections import (
 )
 
 _ORDER = (data, accuracy, calibration, forecast, rows, labels, architecture, modes, training, phase, width, ahead)
-SECTIONS: tuple[Section[Any], ...] = tuple(room.SECTION for room in _ORDER)
+SECTIONS: tuple[Section[Any, Any], ...] = tuple(room.SECTION for room in _ORDER)
 # What data can do to a section: values that do not fit, singular matrices, numbers that overflow, too little room.
 _FAULTS = (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryBudgetError, MemoryError, NotImplementedError)
 
@@ -86,7 +85,7 @@ class Study:
         >>> page = study(Table.digits(), quick=True).html()  # doctest: +SKIP
 
         """
-        return page_of(self)
+        return page_of(self, "study.html")
 
     def write(self, path: str | Path) -> tuple[Path, Path]:
         """Write the page, and every number beside it as JSON.
@@ -102,15 +101,7 @@ class Study:
         >>> page, numbers = study(Table.digits(), quick=True).write("report.html")  # doctest: +SKIP
 
         """
-        page = Path(path)
-        numbers = page.with_suffix(".json")
-        if numbers == page:
-            raise InputError(f"write({str(path)!r}): the numbers go to a .json file beside the page. Use .html.")
-        text, values = self.html(), json.dumps(self.to_dict(), indent=1, allow_nan=False, ensure_ascii=False)
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(text, encoding="utf-8")
-        numbers.write_text(values + "\n", encoding="utf-8")
-        return page, numbers
+        return write_page(path, self.html(), self.to_dict())
 
 
 def study(
@@ -174,7 +165,7 @@ def study(
     )
 
 
-def answered(section: Section[Any], problem: Problem) -> Answer:
+def answered(section: Section[Any, Any], problem: Problem) -> Answer:
     """What was found, or a sentence that says why it was not."""
     try:
         result = section.measure(problem)
