@@ -36,6 +36,7 @@ _QUICK: dict[str, dict[str, Any]] = {
     "vyas2022": {"sizes": (32, 64), "steps": 100, "seeds": 2, "width": 16, "tests": 100},
     "lookahead2022": {"pool": 60, "rounds": 2, "batch": 5, "candidates": 6, "seeds": 2, "steps": 60, "width": 16},
     "edge-of-stability": {"width": 8, "steps": 40, "seeds": 2, "n": 32},
+    "implicit-bias": {"steps": 2000, "seeds": 2, "n": 20},
 }
 _COLUMNS = {
     "sernau2024": "arm width test spread seeds",
@@ -46,6 +47,7 @@ _COLUMNS = {
     "vyas2022": "task learner exponent exponent_se seeds",
     "lookahead2022": "task what ranks cosine accuracy accuracy_se seeds",
     "edge-of-stability": "optimizer loss rate edge arrived ratio low high rises_before rises_after",
+    "implicit-bias": "experiment setting quantity mean spread seeds",
 }
 
 
@@ -208,6 +210,19 @@ def edge_of_stability(
     """
     sizes = {"width": width, "steps": steps, "seeds": seeds, "n": n}
     _run("edge-of-stability", sizes, quick, out, as_json, keeps=True)
+
+
+@reproduce.command("implicit-bias", epilog=examples("reproduce implicit-bias --quick"))
+def implicit_bias(
+    steps: Annotated[int | None, typer.Option(min=100, help="Steps of training.")] = None,
+    seeds: Seeds = None,
+    n: Annotated[int | None, typer.Option("--n", min=10, help="Training rows of the digits.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which of many solutions descent finds: sparse or like a kernel, and the largest margin."""
+    _run("implicit-bias", {"steps": steps, "seeds": seeds, "n": n}, quick, out, as_json)
 
 
 def _run(
