@@ -4,13 +4,16 @@ import json
 import math
 import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from everwide import InputError
-from everwide.diagnosis import read_run
+from everwide.diagnosis import Doctor, read_run
 from everwide.report import study_run
 from everwide.report._runs.records import by_group, finite, series, short
+from everwide.training import Mse
 from report.report_tables import FORMULA, IMAGE, SCRIPT
 from report.run_logs import FakeCause, FakeRun, facts, records, vitals, write
 from report.test_page import Reader, walk
@@ -130,7 +133,7 @@ def test_nothing_is_healthy_before_it_is_measured():
     )
     assert "calls for a change" not in study.html()
     healthy = study_run(FakeRun(records=(vitals(0, 1.0),)))
-    assert healthy.title == "Healthy"
+    assert healthy.title == "Healthy so far"
     assert healthy.to_dict()["verdict"]["healthy"] is True
 
 
@@ -161,9 +164,33 @@ def test_many_layers_with_any_name_have_a_page():
     assert short("block.3.attention.query.kernel") == "\u2026ention.query.kernel"
 
 
+def test_one_look_at_a_kernel_is_no_change():
+    looks = [{"record": "kernel", "step": step, "velocity": change} for step, change in ((0, -1e-16), (8, 0.3))]
+    assert study_run(FakeRun(records=(looks[0],))).sections == {}
+    fact_of_two = fact(study_run(FakeRun(records=tuple(looks))), "kernel", "The tangent kernel changed by")
+    assert fact_of_two.value == "30\u202f%"
+    assert "Features move" in fact_of_two.meaning
+
+
 def test_logs_are_read_and_shown(tmp_path):
     study = study_run(read_run(write(tmp_path / "run.jsonl", records())))
     assert list(study.sections) == KEYS
+
+
+def test_what_a_doctor_writes_is_shown(tmp_path):
+    x, f = jax.random.normal(jax.random.key(0), (32, 3)), lambda w, row: w @ row
+    y, w = x[:, 0], jnp.zeros(3)
+    doctor = Doctor(f, Mse(), probe=(x, y), budget=0.9, log=tmp_path / "run.jsonl", batch_size=32, rate=0.1)
+    for _ in range(30):
+        doctor(w)
+        w = w - jnp.asarray(0.1, w.dtype) * x.T @ (x @ w - y) / len(y)
+    study = study_run(doctor.run)
+    assert {"loss", "edge", "layers", "cost"} <= set(study.sections)
+    assert study.to_dict() == study_run(read_run(tmp_path / "run.jsonl")).to_dict()
+    assert study.sections["loss"].result.value.values[0] == pytest.approx(float(jnp.mean(y**2) / 2), rel=1e-4)
+    largest = float(jnp.linalg.eigvalsh(x.T @ x / 32)[-1])
+    assert study.sections["edge"].result.ratio.last == pytest.approx(largest / (2 / 0.1), rel=0.05)
+    study.html()
 
 
 def test_what_is_no_run_or_not_of_a_doctor_is_refused():

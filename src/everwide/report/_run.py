@@ -46,7 +46,7 @@ class RunStudy:
         """The verdict in a few words."""
         if not self.measured:
             return "Nothing was measured yet"
-        return "Healthy" if self.verdict.healthy else _upper(self.verdict.causes[0].name)
+        return "Healthy so far" if self.verdict.healthy else _upper(self.verdict.causes[0].name)
 
     @property
     def lead(self) -> str:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..._words import count, number, percent
 from .._page import BLUE, GREEN, Fact, Figure, Grid, Section, Text
 from .records import LINES, Series, draw, finite, over_steps, scaled, series
@@ -29,8 +31,10 @@ class Kernel:
 
 def kernel(run: Any) -> Kernel | None:
     """What the log says about the tangent kernel."""
-    result = Kernel(series(run, "kernel", "velocity"), series(run, "kernel", "alignment"))
-    return result if len(result.velocity.steps) or len(result.alignment.steps) else None
+    change, alignment = series(run, "kernel", "velocity"), series(run, "kernel", "alignment")
+    compared = len(change.steps) > 1  # the first look has nothing to be compared with
+    velocity = Series(change.steps, np.maximum(change.values, 0)) if compared else Series(np.zeros(0), np.zeros(0))
+    return Kernel(velocity, alignment) if compared or len(alignment.steps) else None
 
 
 def _text(run: Any, result: Kernel) -> Text:
@@ -72,7 +76,7 @@ KERNEL = Section(
     "Does the network stay near its first kernel?",
     measure=kernel,
     describe=_text,
-    figure=Figure(_draw, 2.8, "Change of the tangent kernel since the first look, and its alignment with the targets."),
+    figure=Figure(_draw, 2.8, "The tangent kernel over the steps: 0 is no change since the first look."),
     tile=_tile,
 )
 

@@ -154,6 +154,6 @@ SECTION = Section(
     "Does the loss fall, and what happened on the way?",
     measure=losses,
     describe=_text,
-    figure=Figure(_draw, 3.6, "Loss and accuracy over the steps. Dashed lines: events, listed below."),
+    figure=Figure(_draw, 3.6, "The course of training. Events, if there were any, are dashed lines, and listed below."),
     tile=_tile,
 )
