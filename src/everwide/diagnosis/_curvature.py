@@ -136,12 +136,10 @@ def preconditioner(state: Any, *, b2: float = 0.999, eps: float = 1e-8) -> Float
 
     Returns:
         For `preconditioned`: `hessian(...).preconditioned(preconditioner(state))`, whose largest eigenvalue is compared
-        with `everwide.theory.rates.adam_edge`.
+        with `everwide.theory.stability.edge`.
 
     >>> import everwide.diagnosis as dg, jax.numpy as jnp, optax
-    >>> adam = optax.adam(0.1)
-    >>> state = adam.update(jnp.array([1.0, 2.0]), adam.init(jnp.zeros(2)))[1]
-    >>> dg.preconditioner(state)
+    >>> dg.preconditioner(optax.ScaleByRmsState(nu=jnp.array([1.0, 4.0])))
     Array([1., 2.], ...)
 
     """
@@ -156,8 +154,8 @@ def preconditioner(state: Any, *, b2: float = 0.999, eps: float = 1e-8) -> Float
             "adamw and rmsprop. For other optimizers pass the numbers themselves to preconditioned()."
         )
     (moment,) = moments
-    steps = getattr(moment, "count", None)
-    correction = 1.0 if steps is None else 1 - kept ** jnp.maximum(jnp.asarray(steps, float), 1)
+    steps = getattr(moment, "count", None)  # of a tuple without that field, a method
+    correction = 1.0 if steps is None or callable(steps) else 1 - kept ** jnp.maximum(jnp.asarray(steps, float), 1)
     flat = ravel_pytree(moment.nu)[0]
     return jnp.sqrt(flat / jnp.asarray(correction, flat.dtype)) + jnp.asarray(added, flat.dtype)
 

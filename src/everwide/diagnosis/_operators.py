@@ -21,7 +21,7 @@ from ..empirical import as_model, jacobian_operator
 from ..spectral import density, leading, trace
 from ._groups import groups_of
 
-_HELD = 3  # times the activations: what the passes of a second derivative keep
+_HELD = 6  # times the activations: what the passes of a second derivative keep
 
 
 class Kind(enum.Enum):
@@ -66,7 +66,7 @@ class Curvature(eqx.Module):
 
     def prepared(self) -> Any:
         """The same matrix with the work done that all products share, where that fits into memory."""
-        return Prepared(_linearized(self), self.shape, self.dtype) if self.chunks(1) == 1 else self
+        return Prepared(_linearized(self), self.shape, self.dtype) if self.chunks == 1 else self
 
     def split(self) -> tuple["Curvature", "Curvature"]:
         """Of a Hessian: the Gauss-Newton matrix `G` and the rest `E`, where `H = G + E`."""
@@ -115,14 +115,11 @@ class Curvature(eqx.Module):
         """For `scipy.sparse.linalg`."""
         return as_linear_operator(self.shape, self.dtype, self.prepared().__matmul__)
 
-    def chunks(self, vectors: int) -> int:
-        """In how many pieces the examples are taken, for so many vectors at once."""
-        fit = max(1, self.model.memory // max(1, _HELD * self.model.bytes_each * (1 + vectors)))
+    @property
+    def chunks(self) -> int:
+        """In how many pieces the examples are taken."""
+        fit = max(1, self.model.memory // max(1, _HELD * self.model.bytes_each))
         return math.ceil(self.model.examples / fit)
-
-    def at_once(self, wanted: int) -> int:
-        """How many vectors may be there at once."""
-        return max(1, min(wanted, self.model.memory // (4 * self.shape[0] * self.dtype.itemsize)))
 
     def _leaves(self) -> list[Array]:
         leaves = jax.tree.leaves(self.model.params)
@@ -196,21 +193,15 @@ def _as_numbers(value: Any, dtype: Any) -> Array:
 
 @eqx.filter_jit
 def _product(op: Curvature, rows: Float[Array, "m p"]) -> Float[Array, "m p"]:
-    together = op.at_once(len(rows))
-    chunks = op.chunks(together)
-    pieces = _pieces(op, chunks)
+    """Piece by piece: what does not depend on the vectors is computed once for all of them."""
+    pieces = _pieces(op, op.chunks)
+    if op.chunks == 1:
+        return _all(linearized(op, jax.tree.map(lambda a: a[0], pieces)), rows)
 
-    def some(vectors: Array) -> Array:
-        def add(total: Array, piece: Batch) -> tuple[Array, None]:
-            return total + jax.vmap(linearized(op, piece))(vectors), None
+    def add(total: Array, piece: Batch) -> tuple[Array, None]:
+        return total + _all(linearized(op, piece), rows), None
 
-        if chunks == 1:
-            return jax.vmap(linearized(op, jax.tree.map(lambda a: a[0], pieces)))(vectors)
-        return lax.scan(add, jnp.zeros_like(vectors), pieces)[0]
-
-    if len(rows) <= together:
-        return some(rows)
-    return lax.map(lambda v: some(v[None])[0], rows, batch_size=together)
+    return lax.scan(add, jnp.zeros_like(rows), pieces)[0]
 
 
 @eqx.filter_jit
@@ -220,12 +211,17 @@ def _linearized(op: Curvature) -> Any:
 
 @eqx.filter_jit
 def _apply(linear: Any, rows: Float[Array, "m p"]) -> Float[Array, "m p"]:
-    return jax.vmap(linear)(rows)
+    return _all(linear, rows)
+
+
+def _all(linear: Callable[[Array], Array], rows: Float[Array, "m p"]) -> Float[Array, "m p"]:
+    """Of each row, one after the other: products with different weights share nothing that a batch would save."""
+    return linear(rows[0])[None] if len(rows) == 1 else lax.map(linear, rows)
 
 
 @eqx.filter_jit
 def _gradient(op: Curvature) -> Array:
-    pieces = _pieces(op, op.chunks(1))
+    pieces = _pieces(op, op.chunks)
 
     def add(total: Array, piece: Batch) -> tuple[Array, None]:
         flat, outputs = _function(op, piece)
