@@ -92,11 +92,12 @@ def test_what_is_said_is_what_was_recorded():
     assert fact(study, "loss", "Loss on the probe").value == "0.095"
     assert "It was 2.35 at step 0." in fact(study, "loss", "Loss on the probe").meaning
     assert "Rows 3, 17, 44 of the probe" in fact(study, "loss", "Rows that stay surprising").meaning
-    assert "above 1 since step 250" in fact(study, "edge", "Sharpness over the edge").meaning
+    assert "above 1 since step 250" in fact(study, "edge", "Sharpness over the edge, at step 590").meaning
     assert fact(study, "edge", "Layer with most curvature").value == "readout"
     assert fact(study, "layers", "Most dead units").value == "_hidden"
-    assert fact(study, "noise", "Noise scale").value == "210 rows"
-    assert "1.8 times as large as the signal" in fact(study, "noise", "Noise scale").meaning  # sqrt(208 / 64)
+    scale = fact(study, "noise", "Noise scale, at step 580")
+    assert scale.value == "210 rows"
+    assert "1.8 times as large as the signal" in scale.meaning  # sqrt(208 / 64)
     assert fact(study, "cost", "Share of the time").value == f"{100 * 1.063 / 59.1:.2f}\u202f%"
     assert study.lead.startswith("Seen up to step 590: 10\u202f000 parameters in 4 layers")
 
@@ -107,7 +108,7 @@ def test_what_is_said_is_what_was_recorded():
 def test_the_edge_is_near_far_or_crossed(ratio, said):
     curve = {"record": "curvature", "step": 5, "sharpness": ratio, "edge": 1.0, "ratio": ratio}
     study = study_run(FakeRun(records=(curve,)))
-    assert said in fact(study, "edge", "Sharpness over the edge").meaning
+    assert said in fact(study, "edge", "Sharpness over the edge, at step 5").meaning
 
 
 def test_a_layer_that_stands_still_is_named():
@@ -115,6 +116,14 @@ def test_a_layer_that_stands_still_is_named():
     for line in lines:
         line["groups"]["1"]["update"] = 0.0
     assert fact(study_run(FakeRun(records=tuple(lines))), "layers", "Layers that stand still").value == "1"
+
+
+def test_rows_are_surprising_only_while_some_are_wrong():
+    lines = [vitals(step, 1.0) | {"accuracy": 1 - 2 / 128} for step in range(6)]
+    assert study_run(FakeRun(records=tuple(lines))).sections["loss"].result.surprising == (3, 17)
+    learned = tuple(line | {"accuracy": 1.0} for line in lines)
+    assert study_run(FakeRun(records=learned)).sections["loss"].result.surprising == ()
+    assert study_run(FakeRun(records=tuple(lines[:4]))).sections["loss"].result.surprising == ()
 
 
 def test_a_loss_that_is_not_finite_is_said():

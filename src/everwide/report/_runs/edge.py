@@ -60,7 +60,7 @@ def _since(ratio: Series) -> int | None:
 
 def _text(run: Any, result: Edge) -> Text:
     facts = [] if not len(result.ratio.steps) else [_ratio(result)]
-    meaning = "The largest curvature of the loss that was seen on the probe, now"
+    meaning = f"The largest curvature of the loss on the probe, up to step {count(result.sharpness.steps[-1])}"
     meaning += ", as Adam sees it: scaled by its second moments." if result.preconditioned else "."
     facts.append(Fact("Sharpness", number(result.sharpness.now), meaning))
     if len(result.rate.steps):
@@ -72,7 +72,7 @@ def _text(run: Any, result: Edge) -> Text:
         facts.append(Fact("Layer with most curvature", name, meaning))
     note = (
         "Sharpness comes from few products with the Hessian, so it is a lower bound of the largest eigenvalue on the "
-        "rows that were looked at. Numbers of now are medians of the last five looks."
+        "rows that were looked at. These numbers are medians of the last five looks."
     )
     return Text(tuple(facts), notes=(note,))
 
@@ -95,7 +95,7 @@ def _ratio(result: Edge) -> Fact:
         )
     else:
         meaning = "No upward curvature was seen: there is no edge to cross."
-    return Fact("Sharpness over the edge", number(now), meaning)
+    return Fact(f"Sharpness over the edge, at step {count(result.ratio.steps[-1])}", number(now), meaning)
 
 
 def _draw(figure: Any, result: Edge) -> None:
@@ -129,7 +129,8 @@ def _stack(figure: Any, ax: Any, result: Edge) -> None:
 
 def _tile(result: Edge) -> Fact:
     if len(result.ratio.steps):
-        return Fact("sharpness over the edge", number(result.ratio.now), "above 1 steps overshoot")
+        seen = f"at step {count(result.ratio.steps[-1])}; above 1 steps overshoot"
+        return Fact("sharpness over the edge", number(result.ratio.now), seen)
     return Fact("sharpness", number(result.sharpness.now), "the largest curvature that was seen")
 
 

@@ -41,7 +41,7 @@ def _text(run: Any, result: Kernel) -> Text:
     facts = []
     if len(result.velocity.steps):
         change = result.velocity.last
-        how = "So far the network is lazy: it learns nearly as a fixed kernel does."
+        how = "That is little: so far the network learns much as a fixed kernel does."
         if change >= _STILL:
             how = "Features move: this is not the training of a fixed kernel."
         meaning = f"How far it is, at step {count(result.velocity.steps[-1])}, from that of the first look. {how}"
@@ -67,7 +67,8 @@ def _draw(figure: Any, result: Kernel) -> None:
 def _tile(result: Kernel) -> Fact | None:
     if not len(result.velocity.steps):
         return None
-    return Fact("the kernel changed by", percent(result.velocity.last, 0), "below a tenth a network is lazy")
+    seen = f"up to step {count(result.velocity.steps[-1])}; little is lazy"
+    return Fact("the kernel changed by", percent(result.velocity.last, 0), seen)
 
 
 KERNEL = Section(

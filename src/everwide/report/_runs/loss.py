@@ -10,6 +10,7 @@ from .._page import BLUE, GREEN, GREY, Fact, Figure, Grid, Section, Text
 from .records import Series, draw, finite, mark, over_steps, scaled, series
 
 _STAYS = 0.9  # of the looks of the second half, in which a row is among the most surprising ones
+_LOOKS = 3  # fewer say nothing about what stays
 _LISTED = 40  # events in the table, at the most
 
 
@@ -27,7 +28,8 @@ class Losses:
     """Of the probe, and, where the training loop told them, of its batches (`told`: means between two looks).
 
     - `broken_since`: the step from which the loss of the probe is not finite, to the end of the log.
-    - `surprising`: rows of the probe, counted from 0, whose losses stay among the largest.
+    - `surprising`: rows of the probe, counted from 0, whose losses stay among the largest, of no more rows than are
+      classified wrongly.
     """
 
     value: Series
@@ -53,7 +55,7 @@ def losses(run: Any) -> Losses | None:
         series(run, "vitals", "accuracy"),
         events,
         _broken(vitals),
-        _surprising(vitals),
+        _surprising(vitals, run.facts.get("rows")),
     )
 
 
@@ -73,14 +75,16 @@ def _broken(vitals: list[dict[str, Any]]) -> int | None:
     return since
 
 
-def _surprising(vitals: list[dict[str, Any]]) -> tuple[int, ...]:
-    rows = [record["surprising"] for record in vitals if isinstance(record.get("surprising"), list)]
-    later = [row for looks in rows[len(rows) // 2 :] for row in looks if isinstance(row, int)]
-    looks = len(rows) - len(rows) // 2
-    if looks < 3:
+def _surprising(vitals: list[dict[str, Any]], n: Any) -> tuple[int, ...]:
+    later = [v for v in vitals[len(vitals) // 2 :] if isinstance(v.get("surprising"), list)]
+    wrong = [(finite(v.get("accuracy")), v["surprising"]) for v in later]
+    first = [
+        rows[: max(0, round((1 - share) * n))] for share, rows in wrong if share is not None and isinstance(n, int)
+    ]
+    if len(first) < _LOOKS:
         return ()
-    which, times = np.unique(later, return_counts=True)
-    return tuple(int(row) for row in which[times >= _STAYS * looks])
+    which, times = np.unique([row for rows in first for row in rows if isinstance(row, int)], return_counts=True)
+    return tuple(int(row) for row in which[times >= _STAYS * len(first)])
 
 
 def _text(run: Any, result: Losses) -> Text:
@@ -93,8 +97,8 @@ def _text(run: Any, result: Losses) -> Text:
         facts.append(Fact("Accuracy on the probe", percent(result.accuracy.last), meaning))
     if result.surprising:
         meaning = (
-            f"Rows {listed([count(row) for row in result.surprising], 10)} of the probe, counted from 0, stay among "
-            "those with the largest losses. Look at them: wrong labels do that, and so do rare rows."
+            f"Rows {listed([count(row) for row in result.surprising], 10)} of the probe, counted from 0, keep the "
+            "largest losses, while some are classified wrongly. Look at them: wrong labels do that, and so do rare rows."
         )
         facts.append(Fact("Rows that stay surprising", count(len(result.surprising)), meaning))
     broken = result.broken_since

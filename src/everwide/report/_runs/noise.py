@@ -34,7 +34,7 @@ def _text(run: Any, result: Noise) -> Text:
             "large as the signal."
         )
     note = "Told from parts of the probe, and itself noisy: the median of the last five looks that could tell."
-    return Text((Fact("Noise scale", _rows(now), meaning),), notes=(note,))
+    return Text((Fact(f"Noise scale, at step {count(result.scale.steps[-1])}", _rows(now), meaning),), notes=(note,))
 
 
 def _rows(scale: float) -> str:
