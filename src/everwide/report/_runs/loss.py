@@ -98,7 +98,7 @@ def _text(run: Any, result: Losses) -> Text:
     if result.surprising:
         meaning = (
             f"Rows {listed([count(row) for row in result.surprising], 10)} of the probe, counted from 0, keep the "
-            "largest losses, while some are classified wrongly. Look at them: wrong labels do that, and so do rare rows."
+            "largest losses, while some are classified wrongly. Look at them: wrong labels do that, as do rare rows."
         )
         facts.append(Fact("Rows that stay surprising", count(len(result.surprising)), meaning))
     broken = result.broken_since
