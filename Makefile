@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution rates uci regression images selection lookahead clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression images selection lookahead clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -105,6 +105,9 @@ curves: $(VENV)/.has-test  ## learning curves continued, by a prior that has not
 
 curves-prior: $(VENV)/.has-test  ## learn the numbers of everwide.forecasting.extrapolate again
 	$(BIN)/python benchmarks/curves_prior.py
+
+doctor: $(VENV)/.has-test  ## a doctor beside runs with known faults; ARGS= to benchmarks/doctor.py
+	$(BIN)/python benchmarks/doctor.py $(ARGS)
 
 attribution: $(VENV)/.has-test  ## attribution beside TRAK and retrained networks; ARGS= to benchmarks/attribution.py
 	$(BIN)/python benchmarks/attribution.py $(ARGS)

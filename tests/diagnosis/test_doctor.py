@@ -67,6 +67,7 @@ def at_every_second_step(request, monkeypatch):
     """A clock has no say in what is measured, except where the cost is tested."""
     if request.cls is not TestCost:
         monkeypatch.setattr(dg.Doctor, "_affordable", lambda self: True)
+        monkeypatch.setattr(_doctor, "_AHEAD", 0.0)
 
 
 def brute_hessian(params, x, y):
@@ -156,7 +157,7 @@ class TestCost:
             watcher(params)
             shares.append(watcher.cost.spent / max(now[0], 1e-9))
         assert len(watcher.run.of("vitals")) > 10
-        assert max(shares[200:]) <= 0.021
+        assert max(shares[1500:]) <= 0.021  # after the first second, which may be paid in advance
         assert watcher.cost.share <= 0.02
         assert "s for compiling" in str(watcher.cost)
 
@@ -221,7 +222,8 @@ class TestVerdicts:
     def test_from_the_log_alone(self, tmp_path):
         watcher = doctor(log=tmp_path / "run.jsonl")
         train(watcher, optax.sgd(3.0), init(), 12)
-        assert dg.read_run(tmp_path / "run.jsonl").verdict() == watcher.verdict()
+        said = watcher.verdict()
+        assert dg.read_run(tmp_path / "run.jsonl").verdict() == said
 
     def test_a_spike_is_announced(self):
         watcher, x, y = doctor(), *rows()

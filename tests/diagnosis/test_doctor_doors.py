@@ -11,6 +11,7 @@ import pytest
 
 import everwide.diagnosis as dg
 from everwide import InputError
+from everwide.diagnosis import _doctor
 from everwide.training import Mse, SoftmaxCrossEntropy
 
 LOSS = SoftmaxCrossEntropy()
@@ -21,6 +22,7 @@ Y = np.argmax(X[:, :3], 1)
 @pytest.fixture(autouse=True)
 def at_every_second_step(monkeypatch):
     monkeypatch.setattr(dg.Doctor, "_affordable", lambda self: True)
+    monkeypatch.setattr(_doctor, "_AHEAD", 0.0)
 
 
 class TestEquinox:
@@ -108,7 +110,7 @@ class TestTorch:
         np.testing.assert_allclose(last["sharpness"], np.linalg.eigvalsh(matrix)[-1], rtol=0.02)
         np.testing.assert_allclose(last["edge"], 2e6, rtol=1e-5)
 
-    def test_adam_and_told_losses(self):
+    def test_adam_and_told_losses(self, monkeypatch):
         module = self.module(self.torch.nn.Dropout(0.5))
         watcher = dg.Doctor(module, LOSS, probe=(X, Y), batch_size=32)
         self.train(watcher, module, self.torch.optim.Adam(module.parameters(), lr=0.01))
@@ -118,7 +120,11 @@ class TestTorch:
         assert watcher.run.facts["optimizer"] == "adam"
         assert "Dropout" in str(watcher.verdict())
         assert module.training  # it is only looked at
-        assert watcher.run.of("kernel")
+        monkeypatch.setattr(watcher, "_is_due", lambda name: True)
+        self.train(watcher, module, self.torch.optim.Adam(module.parameters(), lr=0.01), 4)
+        first, second = watcher.run.of("kernel")
+        assert first["velocity"] == pytest.approx(0, abs=1e-6)
+        assert 0 < second["velocity"] < 1
 
     def test_a_frozen_layer(self):
         module = self.module()

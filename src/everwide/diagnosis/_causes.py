@@ -15,20 +15,23 @@ from ._signs import Signs
 
 # Inputs: root mean squares beyond which they are not scaled, at once or where the run is in trouble, and their offset.
 SCALE, SCALE_IN_TROUBLE, OFFSET, COLUMNS = 30.0, 5.0, 10.0, 1e3
-OUTLIER = 5.0  # times (or one over) the gain of the other layers
+SAME, REPEATED = 0.999, 0.5  # share of constant columns, and of rows that are copies
+OUTLIER, BESIDE = 5.0, 2.5  # times (or one over) the gain of the other layers, and their root mean square
 EXPLODED = 5.0  # times the loss of knowing nothing, before anything was learned
 UNEVEN = 1e4  # ratio of gradients between layers
 DEAD, DIED, DYING = 0.5, 0.7, 0.25  # share of units of a layer: at the start, all but all, and more in the end
-GROWTH, GROWTH_BY = 3.0, 0.4  # times the weights at the start, after that part of the run
+GROWTH, GROWTH_BY, SOON = 3.0, 0.5, 500  # times the weights at the start, by that part of the run and that step
 RESTLESS = 3  # spikes after the beginning
 FEW = 16  # rows in a batch, at most, for noise to explain what a rate may
-OVER = 1.5  # times the edge of stability
-NOISY, NOISY_IN_TROUBLE = 8.0, 1.5  # noise scale over batch size, while there is much to learn
-MISLABELLED, LEARNED = 0.1, 0.45  # share of rows whose label ranks third or worse; median loss, of the reference
-SURPRISED = 0.95  # times the loss of knowing nothing: a tenth of the rows lies above
+OVER, FAR_OVER = 1.5, 2.5  # times the edge of stability: where the run is in trouble, and in any case
+NOISY, NOISY_IN_TROUBLE = 8.0, 1.0  # noise scale over batch size, while there is much to learn
+MISLABELLED, LEARNED = 0.09, 0.45  # share of rows whose label ranks third or worse; median loss, of the reference
+SURPRISED = 0.87  # times the loss of knowing nothing: a tenth of the rows lies above
 SMALL, STILL = 0.02, 1.3  # of the edge of stability; times the loss, where a step many times as long leads
 UNFINISHED, UNLEARNED = 0.1, 0.25  # of the loss of knowing nothing: there is something, or much, left to learn
 DECAY = 1.0  # length of what decay takes in a step, over that of what is learned
+SEEN = 0.05  # of the run: one look beyond it, at least
+LONG, UNLEARNT = 200, 0.97  # steps after which something must have been learned; of the loss of knowing nothing
 STUCK = 0.9  # of the loss of knowing nothing, at the end
 
 
@@ -68,6 +71,11 @@ def inputs(s: Signs, before: list[str]) -> Cause | None:
     if x["finite"] < 1:
         share = f"{100 * (1 - x['finite']):.3g} % of the probe's rows hold NaN or infinity"
         return Cause("inputs not finite", share, "Drop or impute these rows")
+    if x["constant"] > SAME:
+        return Cause("constant inputs", "the inputs of all rows of the probe are the same", "Look at how they are read")
+    if x["repeated"] > REPEATED:
+        text = f"{100 * x['repeated']:.0f} % of the probe's rows are copies of others"
+        return Cause("repeated rows", text, "Draw rows without replacement, and drop copies")
     limit = SCALE_IN_TROUBLE if in_trouble(s) else SCALE
     remedy = f"Subtract {x['mean']:.3g} and divide by {x['std'] or 1:.3g}, column by column if they differ"
     if x["rms"] > limit:
@@ -82,6 +90,17 @@ def inputs(s: Signs, before: list[str]) -> Cause | None:
     return None
 
 
+def targets(s: Signs, before: list[str]) -> Cause | None:
+    """Targets of a regression that are far from a standard deviation of 1."""
+    y = s.facts.get("targets")
+    if not y or s.facts["loss"] not in ("Mse", "Huber") or not y["std"]:
+        return None
+    if max(y["rms"], abs(y["mean"]) / y["std"]) < SCALE:
+        return None
+    text = f"the targets lie around {y['mean']:.3g} with a standard deviation of {y['std']:.3g}"
+    return Cause("targets not scaled", text, f"Subtract {y['mean']:.3g} and divide by {y['std']:.3g}")
+
+
 def initialization(s: Signs, before: list[str]) -> Cause | None:
     """One layer whose weights began on another scale than those of the others."""
     if s.start is None or before:
@@ -92,11 +111,12 @@ def initialization(s: Signs, before: list[str]) -> Cause | None:
         others = [value for other, value in gains.items() if other != name]
         if len(others) < 2:
             return None
-        usual = float(np.median(others))
-        ratio = gain / usual
+        ratio = gain / float(np.median(others))
+        size = layers[name]["rms"] / float(np.median([g["rms"] for other, g in layers.items() if other != name]))
         if layers[name]["update"] is None or _length(layers[name], s, name) < 1.5 * layers[name]["update"]:
             continue  # what it was at the start is gone
-        if ratio > OUTLIER or (ratio < 1 / OUTLIER and _is_hidden(s, name)):
+        small = ratio < 1 / OUTLIER and size < 1 / BESIDE and _is_hidden(s, name)
+        if small or (ratio > OUTLIER and size > BESIDE):
             text = (
                 f"the weights of {name} began {ratio:.2g} times as large as those of the other layers (gain {gain:.2g})"
             )
@@ -183,11 +203,11 @@ def unstable(s: Signs, before: list[str]) -> Cause | None:
     if before and before != ["frozen layer"]:
         return None
     step, ratio = max([] if s.adam else s.ratios(), key=lambda item: item[1], default=(0, 0.0))
-    if ratio > OVER:
-        text = f"the curvature is {ratio:.2g} times over the edge of stability at step {step}{_leading_layer(s, step)}"
-        return Cause("rate too large", text, _other_rate(s, 1 / (2 * ratio)))
     early, late = s.unrest()
     upset = s.broken is not None or bool(s.surges()) or len(late) >= RESTLESS
+    if ratio > FAR_OVER or (ratio > OVER and (upset or in_trouble(s))):
+        text = f"the curvature is {ratio:.2g} times over the edge of stability at step {step}{_leading_layer(s, step)}"
+        return Cause("rate too large", text, _other_rate(s, 1 / (2 * ratio)))
     noise = _noise(s)
     if upset and noise is not None and noise[0] > NOISY_IN_TROUBLE * noise[1] and noise[1] <= FEW:
         return _batch(s, noise)
@@ -214,7 +234,8 @@ def _cold(s: Signs, step: int, times: float) -> Cause:
 
 def _grown(s: Signs) -> str:
     """Weights that Adam has driven far away, and units that died on the way; empty where there is nothing to say."""
-    soon = [v for v in s.vitals if v["weights"] and v["step"] <= max(s.early, GROWTH_BY * s.steps)]
+    by = max(s.early, min(GROWTH_BY * s.steps, SOON))
+    soon = [v for v in s.vitals if v["weights"] and v["step"] <= by]
     if not s.adam or len(soon) < 2:
         return ""
     growth = soon[-1]["weights"] / soon[0]["weights"]
@@ -278,12 +299,20 @@ def labels(s: Signs, before: list[str]) -> Cause | None:
         return None
     if s.facts["outputs"] < 3 or not s.facts.get("classes"):
         return None
+    if s.steps >= LONG and s.last is not None and s.last > UNLEARNT * s.reference and s.vitals:
+        text = f"after {s.steps} steps the loss is {s.last:.3g}, still that of knowing nothing ({s.reference:.3g})"
+        return Cause(
+            "wrong labels", text, "See whether rows and labels belong together, of the first 10 rows for example"
+        )
     learned = [v for v in s.vitals if v["value"] is not None and v["quantiles"][2] < LEARNED * s.reference]
     looked = [v for v in learned if v["value"] > UNLEARNED * s.reference]
-    strange = [v for v in looked if _strange(v) > MISLABELLED and v["quantiles"][-1] > SURPRISED * s.reference]
-    if not strange or 2 * len(strange) < len(looked):
+    if not looked:
         return None
-    worst = max(strange, key=_strange)
+    strange = float(np.mean([_strange(v) for v in looked]))
+    surprised = float(np.mean([v["quantiles"][-1] for v in looked]))
+    if strange < MISLABELLED or surprised < SURPRISED * s.reference:
+        return None
+    worst = max(looked, key=_strange)
     share = 100 * _strange(worst) * (1 + 1 / max(1, s.facts["outputs"] - 2))
     when = f"at step {worst['step']}, when the others were learned"
     text = f"about {share:.0f} % of the probe's labels were improbable {when}"
@@ -302,7 +331,7 @@ def small(s: Signs, before: list[str]) -> Cause | None:
     if [name for name in before if name != "frozen layer"]:
         return None
     looked = [v for v in s.learning(UNFINISHED) if v["far"] is not None and v["start"]]
-    if not looked or looked[-1]["step"] < s.steps / 4:
+    if not looked or looked[-1]["step"] < SEEN * s.steps or (s.last or 0.0) < UNFINISHED * s.reference / 2:
         return None
     calm = np.median([v["far"] / v["start"] for v in looked]) < STILL
     ratios = [r for step, r in s.ratios() if step in {v["step"] for v in looked}]
@@ -322,4 +351,4 @@ def _digits(value: float | None) -> str:
 
 
 Rule = Callable[[Signs, list[str]], Cause | None]
-_RULES: tuple[Rule, ...] = (inputs, initialization, exploding, dead, frozen, unstable, decay, small, labels)
+_RULES: tuple[Rule, ...] = (inputs, targets, initialization, exploding, dead, frozen, unstable, decay, small, labels)

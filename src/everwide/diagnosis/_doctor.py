@@ -21,7 +21,9 @@ from ._records import Findings
 from ._verdict import Run, Verdict
 
 _FEWEST = 500  # sittings, before they are as far apart as steps over this: a log grows as the logarithm of the steps
-_SHARES = {"curve": 0.4, "kernel": 0.1}  # of what is spent that may go into these; the rest is at every sitting
+_SHARES = {"curve": 0.4, "kernel": 0.15}  # of what is spent that may go into these; the rest is at every sitting
+_AHEAD = 1.0  # seconds whose budget may be spent before they have passed: most goes wrong in the beginning
+_UNKNOWN = 4  # times a pulse: what a part may cost that was not seen yet
 _COMPILED: set[Any] = set()  # what has run once in this process
 
 
@@ -63,7 +65,7 @@ class Doctor:
             or PyTorch module. Dropout is off and running statistics are as they are where it is measured.
         loss: a loss of `everwide.training`, or a JAX function of the outputs and the target of one row.
         probe: examples and targets `(x, y)`, 64 to 256 rows of the training set, always the same.
-        budget: share of the run's own time that measuring may take.
+        budget: share of the run's own time that measuring may take. That of the first second may be spent at once.
         log: a file to which records are appended, or `None`. A log of the same model is continued.
         batch_size: rows in a batch of the training, for noise to be compared with.
         rate: the learning rate, where it is constant; else it is read from the optimizer's state, or measured.
@@ -130,6 +132,9 @@ class Doctor:
         lines = self._journal.lines
         if lines is None:
             raise InputError("Nothing was recorded yet: call the doctor once a step, doctor(params, opt_state).")
+        told, events = self._watch.look(self._step)
+        if told is not None or events:
+            self._journal.write([{"record": "told", "step": self._step, "told": told}, *events])
         return Run(lines.facts, tuple(lines.records))
 
     def verdict(self) -> Verdict:
@@ -160,16 +165,20 @@ class Doctor:
     def _affordable(self) -> bool:
         """Whether a sitting fits into the budget now; else `_next` is set to when it may."""
         price, seconds = sum(t for name, t in self._took.items() if self._is_due(name)), self.cost.seconds
-        missing = (self.cost.spent + price) / self._budget - seconds
-        if not self._took or missing <= 0:
+        wanted = (self.cost.spent + price) / self._budget
+        if not self._took or wanted <= max(seconds, _AHEAD):
             return True
+        missing = wanted - seconds
         steps = missing * self._step / seconds if seconds > 0 else 1.0
         self._next = self._step + min(max(1, math.ceil(steps)), max(1, self._step))
         return False
 
     def _is_due(self, name: str) -> bool:
-        """Whether a part of an examination has had less than its share."""
-        return self._paid.get(name, 0.0) <= _SHARES.get(name, 1.0) * self.cost.spent
+        """Whether a part of an examination fits into its share; curvature always has a first time."""
+        if name not in _SHARES or (name == "curve" and not self._paid.get(name)):
+            return True
+        price = self._took.get(name, _UNKNOWN * self._took.get("pulse", 0.0))
+        return self._paid.get(name, 0.0) + price <= _SHARES[name] * self.cost.spent
 
     def _listen(self, params: Any, state: Any) -> None:
         leaves = self._leaves(params, state)
@@ -198,7 +207,8 @@ class Doctor:
         records = self._findings.records(at, clock, signs, step, curve, kernel, optimizer, told)
         self._journal.write(records + events)
         self._pulse = None
-        self._next = self._step + 1 + self._step // _FEWEST
+        beginning = self.cost.seconds < _AHEAD  # few looks, further and further apart
+        self._next = self._step + 1 + (2 * self._step if beginning else self._step // _FEWEST)
         self._bill("writing", time.perf_counter() - begin)
 
     def _leaves(self, params: Any, state: Any) -> list[Any]:

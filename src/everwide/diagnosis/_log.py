@@ -1,7 +1,8 @@
 """What a doctor saw of a run: one JSON object a line, appended, so that it survives a crash and can be read meanwhile.
 
 The first line has the facts of the run; `record` says what each other line is: `vitals`, `curvature`, `noise`,
-`kernel`, `collapse` or `event`, all with their `step`. Numbers are finite or null.
+`kernel`, `collapse`, `event`, or `told` (losses since the last vitals), all with their `step`. Numbers are finite or
+null.
 """
 
 import json

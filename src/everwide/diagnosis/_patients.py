@@ -20,7 +20,8 @@ from ._log import Record
 from ._patient import Patient, Setting, is_nnx, nnx
 from ._patient_torch import TorchPatient
 
-_NATURAL = 1 / 4  # of all rows: fewer values of a target than this, and it is a class
+_TABLES = ("emb", "wte", "wpe", "token", "vocab")  # what is looked up has no units
+_LONG = 32  # times its width: a table, whatever it is called
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,10 @@ def _is_vector(shape: tuple[int, ...]) -> bool:
 
 def _axis(shape: tuple[int, ...], place: str, rows_are_units: bool, bias: int | None) -> int | None:
     """Which axis of a weight counts its units: that of its bias, where there is one and it says."""
-    if len(shape) < 2 or _is_vector(shape) or "emb" in place.lower():
+    if len(shape) < 2 or _is_vector(shape) or any(word in place.lower() for word in _TABLES):
         return None
+    if len(shape) == 2 and shape[0] > _LONG * shape[1]:
+        return None  # a table of words
     if bias is not None and (shape[0] == bias) != (shape[-1] == bias):
         return 0 if shape[0] == bias else len(shape) - 1
     return 0 if rows_are_units else len(shape) - 1

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +23,9 @@ class Signs:
         )
         self.steps = max((r["step"] for r in records), default=0)
         self.early = max(AT_ONCE, EARLY * self.steps)
-        told = [v["told"] for v in self.vitals if v.get("told")]
-        firsts = [t["first"] for t in told if t.get("first") is not None]
+        told = [r for r in records if r["record"] in ("vitals", "told") and r.get("told")]
+        self.told: list[Record] = [r["told"] for r in told]
+        firsts = [t["first"] for t in self.told if t.get("first") is not None]
         values = [v["value"] for v in self.vitals if v["value"] is not None]
         self.first: float | None = firsts[0] if firsts else (values[0] if values else None)
         self.chance = _chance(facts)
@@ -47,10 +47,9 @@ class Signs:
     @property
     def last(self) -> float | None:
         """The loss at the end, of the last steps where it was told, else of the probe; `None` if not finite."""
-        if not self.vitals:
-            return None
-        told = self.vitals[-1].get("told")
-        return self.vitals[-1]["value"] if not told else told["mean"]
+        if self.told:
+            return self.told[-1]["mean"] if self.broken is None else None
+        return self.vitals[-1]["value"] if self.vitals else None
 
     @property
     def broken(self) -> int | None:
@@ -61,7 +60,7 @@ class Signs:
     def surges(self) -> list[tuple[int, float]]:
         """Steps at which the loss was far above where it began, and how many times."""
         base = max(self.first or 0.0, self.reference)
-        peaks = [(t["peak"], t["largest"] / base) for t in self._told() if t["largest"] > SURGE * base]
+        peaks = [(t["peak"], t["largest"] / base) for t in self.told if t["largest"] > SURGE * base]
         probe = [(v["step"], v["value"] / base) for v in self.vitals if (v["value"] or 0.0) > SURGE * base]
         return sorted(peaks + probe)
 
@@ -94,9 +93,6 @@ class Signs:
     def ratios(self) -> list[tuple[int, float]]:
         """Steps, and the curvature over the edge of stability."""
         return [(c["step"], c["ratio"]) for c in self.curves if c["ratio"] is not None]
-
-    def _told(self) -> list[Any]:
-        return [v["told"] for v in self.vitals if v.get("told")]
 
 
 def _chance(facts: Record) -> float | None:
