@@ -135,7 +135,10 @@ reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/
 	$(BIN)/everwide reproduce vyas2022
 	$(BIN)/everwide reproduce lookahead2022
 	$(BIN)/everwide reproduce edge-of-stability
+	$(BIN)/everwide reproduce collapse
+	$(BIN)/everwide reproduce deep-linear
 	$(BIN)/everwide reproduce implicit-bias
+	$(BIN)/everwide reproduce sgd-noise
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches

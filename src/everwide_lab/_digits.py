@@ -31,6 +31,24 @@ def digits(n: int, seed: int) -> Digits:
     if not LEAST <= n < len(images):
         raise InputError(f"n={n!r}: expected {LEAST} to {len(images) - 1} of the {len(images)} digits.")
     order = np.random.default_rng(seed).permutation(len(images))
-    x = images[order] - images[order[:n]].mean(0)
-    x, labels = x / np.sqrt(np.mean(x[:n] ** 2)), classes[order]
+    return _scaled(images[order], classes[order], n)
+
+
+def balanced(n: int, seed: int) -> Digits:
+    """As many rows of each of the ten classes, `n` in all; the rest is for measuring."""
+    from sklearn.datasets import load_digits
+
+    images, classes = (np.asarray(part) for part in load_digits(return_X_y=True))
+    least = int(np.bincount(classes).min())
+    if n % 10 or not LEAST <= n < 10 * least:
+        raise InputError(f"n={n!r}: expected tens, {LEAST} to {10 * (least - 1)}: as many digits of each class.")
+    order = np.random.default_rng(seed).permutation(len(images))
+    places = [order[classes[order] == label] for label in range(10)]
+    rows = np.concatenate([part[: n // 10] for part in places] + [part[n // 10 :] for part in places])
+    return _scaled(images[rows], classes[rows], n)
+
+
+def _scaled(images: np.ndarray, labels: np.ndarray, n: int) -> Digits:
+    x = images - images[:n].mean(0)
+    x = x / np.sqrt(np.mean(x[:n] ** 2))
     return Digits(x[:n], labels[:n], x[n:], labels[n:])

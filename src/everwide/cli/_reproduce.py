@@ -36,7 +36,10 @@ _QUICK: dict[str, dict[str, Any]] = {
     "vyas2022": {"sizes": (32, 64), "steps": 100, "seeds": 2, "width": 16, "tests": 100},
     "lookahead2022": {"pool": 60, "rounds": 2, "batch": 5, "candidates": 6, "seeds": 2, "steps": 60, "width": 16},
     "edge-of-stability": {"width": 8, "steps": 40, "seeds": 2, "n": 32},
+    "collapse": {"width": 16, "steps": 100, "seeds": 2, "n": 100},
+    "deep-linear": {"seeds": 2, "draws": 100, "chains": 8, "sweeps": 20},
     "implicit-bias": {"steps": 2000, "seeds": 2, "n": 20},
+    "sgd-noise": {"blocks": 40, "seeds": 2, "n": 40, "width": 2},
 }
 _COLUMNS = {
     "sernau2024": "arm width test spread seeds",
@@ -46,8 +49,11 @@ _COLUMNS = {
     "catapult": "activation hidden_layers width curvature_change rose_first flatness limit test_gain",
     "vyas2022": "task learner exponent exponent_se seeds",
     "lookahead2022": "task what ranks cosine accuracy accuracy_se seeds",
+    "collapse": "network when error test_error within norms angles duality centres share",
+    "deep-linear": "what setting measured predicted ratio ratio_se",
     "edge-of-stability": "optimizer loss rate edge arrived ratio low high rises_before rises_after",
     "implicit-bias": "experiment setting quantity mean spread seeds",
+    "sgd-noise": "setting quantity mean spread seeds",
 }
 
 
@@ -223,6 +229,52 @@ def implicit_bias(
 ) -> None:
     """Which of many solutions descent finds: sparse or like a kernel, and the largest margin."""
     _run("implicit-bias", {"steps": steps, "seeds": seeds, "n": n}, quick, out, as_json)
+
+
+@reproduce.command("sgd-noise", epilog=examples("reproduce sgd-noise --quick"))
+def sgd_noise(
+    width: Annotated[int | None, typer.Option(min=1, help="Width of the networks.")] = None,
+    seeds: Seeds = None,
+    n: Annotated[int | None, typer.Option("--n", min=11, help="Training rows.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Training in batches until it has settled: fluctuation, dissipation, and schedules that wait for them."""
+    _run("sgd-noise", {"width": width, "seeds": seeds, "n": n}, quick, out, as_json)
+
+
+@reproduce.command("collapse", epilog=examples("reproduce collapse --quick"))
+def collapse(
+    width: Annotated[int | None, typer.Option(min=10, help="Width of the networks.")] = None,
+    steps: Annotated[int | None, typer.Option(min=10, help="Steps of training.")] = None,
+    seeds: Seeds = None,
+    n: Annotated[int | None, typer.Option("--n", min=20, help="Training rows, in tens.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Neural collapse of classifiers long after their last error, and what leads their curvature.
+
+    Finished runs are kept in the folder of results: the same command goes on where it was interrupted.
+    """
+    sizes = {"width": width, "steps": steps, "seeds": seeds, "n": n}
+    _run("collapse", sizes, quick, out, as_json, keeps=True)
+
+
+@reproduce.command("deep-linear", epilog=examples("reproduce deep-linear --quick"))
+def deep_linear(
+    seeds: Seeds = None,
+    draws: Annotated[int | None, typer.Option(min=2, help="Random networks of each width and depth.")] = None,
+    chains: Annotated[int | None, typer.Option(min=2, help="Fitting networks that are sampled side by side.")] = None,
+    sweeps: Annotated[int | None, typer.Option(min=8, help="Times that their layers are drawn anew.")] = None,
+    quick: Quick = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deep linear networks, random, sampled and trained, beside what can be solved."""
+    sizes = {"seeds": seeds, "draws": draws, "chains": chains, "sweeps": sweeps}
+    _run("deep-linear", sizes, quick, out, as_json)
 
 
 def _run(
