@@ -27,7 +27,7 @@ class LowRank(eqx.Module):
 
     def __matmul__(self, v: Any) -> Array:
         """A vector, or columns."""
-        return as_columns(v, self.shape, self.vectors.dtype, lambda rows: rows @ self.vectors @ self.vectors.T)
+        return self.vectors @ (self.vectors.T @ jnp.asarray(as_columns(v, self.shape, self.vectors.dtype)))
 
     def eigenvalues(self) -> Float[np.ndarray, " r"]:
         """All that may differ from 0, descending: those of the small matrix `V^T V`."""

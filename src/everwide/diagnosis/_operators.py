@@ -62,11 +62,13 @@ class Curvature(eqx.Module):
 
     def __matmul__(self, v: Any) -> Float[Array, "p *m"]:
         """A vector `(p,)`, or many as columns `(p, m)`."""
-        return self._checked(v, lambda rows: _product(self, rows))
+        return multiplied(v, self, lambda parts: _product(self, parts))
 
     def prepared(self) -> Any:
         """The same matrix with the work done that all products share, where that fits into memory."""
-        return Prepared(_linearized(self), self.shape, self.dtype) if self.chunks == 1 else self
+        if self.chunks > 1:
+            return self
+        return Prepared(_linearized(self), self.shape, self.dtype, self.shapes, self.scale)
 
     def split(self) -> tuple["Curvature", "Curvature"]:
         """Of a Hessian: the Gauss-Newton matrix `G` and the rest `E`, where `H = G + E`."""
@@ -121,12 +123,14 @@ class Curvature(eqx.Module):
         fit = max(1, self.model.memory // max(1, _HELD * self.model.bytes_each))
         return math.ceil(self.model.examples / fit)
 
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the arrays that the parameters are."""
+        return tuple(leaf.shape for leaf in self._leaves())
+
     def _leaves(self) -> list[Array]:
         leaves = jax.tree.leaves(self.model.params)
         return [leaves[place] for place in self.free]
-
-    def _checked(self, v: Any, product: Callable[[Array], Array]) -> Array:
-        return as_columns(v, self.shape, self.dtype, product)
 
 
 class Prepared(eqx.Module):
@@ -135,20 +139,46 @@ class Prepared(eqx.Module):
     linear: Any
     shape: tuple[int, int] = eqx.field(static=True)
     dtype: Any = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    scale: Array | None
 
     def __matmul__(self, v: Any) -> Array:
-        return as_columns(v, self.shape, self.dtype, lambda rows: _apply(self.linear, rows))
+        return multiplied(v, self, lambda parts: _apply(self.linear, parts, self.shapes))
 
 
-def as_columns(v: Any, shape: tuple[int, int], dtype: Any, product: Callable[[Array], Array]) -> Array:
-    """A product of rows, for one vector or for columns."""
-    vectors = jnp.asarray(v, dtype)
+Parts = list[Array]  # a vector of parameters as the arrays that they are, or many with a leading axis
+
+
+def multiplied(v: Any, op: "Curvature | Prepared", product: Callable[[Parts], Parts]) -> Array:
+    """A vector, or columns, through a product of arrays; flat ones are cut and joined on the host, which is fast."""
+    vectors = as_columns(v, op.shape, op.dtype)
+    try:
+        return jnp.asarray(_through(vectors, op, product, np))
+    except jax.errors.TracerArrayConversionError:  # inside a program that is compiled
+        return _through(vectors, op, product, jnp)
+
+
+def _through(vectors: Any, op: "Curvature | Prepared", product: Callable[[Parts], Parts], xp: Any) -> Any:
+    rows = xp.asarray(vectors).T  # (p,), or (m, p)
+    scale = None if op.scale is None else xp.asarray(op.scale)
+    rows = rows if scale is None else rows * scale
+    ends = np.cumsum([0, *(math.prod(shape) for shape in op.shapes)])
+    cuts = zip(ends[:-1], ends[1:], op.shapes, strict=True)
+    parts = [jnp.asarray(rows[..., a:b].reshape(*rows.shape[:-1], *shape)) for a, b, shape in cuts]
+    images = [xp.asarray(image).reshape(*rows.shape[:-1], -1) for image in product(parts)]
+    joined = xp.concatenate(images, axis=-1)
+    return (joined if scale is None else joined * scale).T
+
+
+def as_columns(v: Any, shape: tuple[int, int], dtype: Any) -> Any:
+    """A vector, or columns, checked."""
+    vectors = v.astype(dtype, copy=False) if isinstance(v, np.ndarray) else jnp.asarray(v, dtype)
     if vectors.ndim not in (1, 2) or vectors.shape[0] != shape[1]:
         raise InputError(
             f"A matrix {shape} is multiplied with an array of shape {vectors.shape}, expected ({shape[1]},), or "
             f"({shape[1]}, m) for m vectors. Flatten trees with jax.flatten_util.ravel_pytree."
         )
-    return product(vectors[None])[0] if vectors.ndim == 1 else product(vectors.T).T
+    return vectors
 
 
 def as_linear_operator(shape: tuple[int, int], dtype: Any, product: Callable[[Any], Any]) -> LinearOperator:
@@ -192,16 +222,16 @@ def _as_numbers(value: Any, dtype: Any) -> Array:
 
 
 @eqx.filter_jit
-def _product(op: Curvature, rows: Float[Array, "m p"]) -> Float[Array, "m p"]:
+def _product(op: Curvature, parts: Parts) -> Parts:
     """Piece by piece: what does not depend on the vectors is computed once for all of them."""
     pieces = _pieces(op, op.chunks)
     if op.chunks == 1:
-        return _all(linearized(op, jax.tree.map(lambda a: a[0], pieces)), rows)
+        return _all(linearized(op, jax.tree.map(lambda a: a[0], pieces)), parts, op.shapes)
 
-    def add(total: Array, piece: Batch) -> tuple[Array, None]:
-        return total + _all(linearized(op, piece), rows), None
+    def add(total: Parts, piece: Batch) -> tuple[Parts, None]:
+        return jax.tree.map(jnp.add, total, _all(linearized(op, piece), parts, op.shapes)), None
 
-    return lax.scan(add, jnp.zeros_like(rows), pieces)[0]
+    return lax.scan(add, jax.tree.map(jnp.zeros_like, parts), pieces)[0]
 
 
 @eqx.filter_jit
@@ -210,24 +240,24 @@ def _linearized(op: Curvature) -> Any:
 
 
 @eqx.filter_jit
-def _apply(linear: Any, rows: Float[Array, "m p"]) -> Float[Array, "m p"]:
-    return _all(linear, rows)
+def _apply(linear: Any, parts: Parts, shapes: tuple[tuple[int, ...], ...]) -> Parts:
+    return _all(linear, parts, shapes)
 
 
-def _all(linear: Callable[[Array], Array], rows: Float[Array, "m p"]) -> Float[Array, "m p"]:
-    """Of each row, one after the other: products with different weights share nothing that a batch would save."""
-    return linear(rows[0])[None] if len(rows) == 1 else lax.map(linear, rows)
+def _all(linear: Callable[[Parts], Parts], parts: Parts, shapes: tuple[tuple[int, ...], ...]) -> Parts:
+    """Of each vector, one after the other: products with different weights share nothing that a batch would save."""
+    many = parts[0].ndim > len(shapes[0])
+    return lax.map(linear, parts) if many else linear(parts)
 
 
 @eqx.filter_jit
 def _gradient(op: Curvature) -> Array:
-    pieces = _pieces(op, op.chunks)
+    def add(total: Parts, piece: Batch) -> tuple[Parts, None]:
+        leaves, outputs = _function(op, piece)
+        return jax.tree.map(jnp.add, total, jax.grad(lambda p: _loss(op, piece, outputs(p)))(leaves)), None
 
-    def add(total: Array, piece: Batch) -> tuple[Array, None]:
-        flat, outputs = _function(op, piece)
-        return total + jax.grad(lambda p: _loss(op, piece, outputs(p)))(flat), None
-
-    return lax.scan(add, jnp.zeros(op.shape[0], op.dtype), pieces)[0]
+    start = [jnp.zeros_like(leaf) for leaf in op._leaves()]
+    return ravel_pytree(lax.scan(add, start, _pieces(op, op.chunks))[0])[0]
 
 
 def _pieces(op: Curvature, chunks: int) -> Batch:
@@ -243,36 +273,33 @@ def _pieces(op: Curvature, chunks: int) -> Batch:
     return Batch(jax.tree.map(cut, op.model.x), cut(op.y), weight)
 
 
-def _function(op: Curvature, piece: Batch) -> tuple[Array, Callable[[Array], Array]]:
-    """The free parameters in a row, and the outputs `(n, k)` as a function of them."""
+def _function(op: Curvature, piece: Batch) -> tuple[Parts, Callable[[Parts], Array]]:
+    """The free parameters, and the outputs `(n, k)` as a function of them."""
     leaves, structure = jax.tree.flatten(op.model.params)
-    flat, unravel = ravel_pytree([leaves[place] for place in op.free])
     held = {place: leaf for place, leaf in enumerate(leaves) if place not in op.free}
 
-    def outputs(vector: Array) -> Array:
-        now = held | dict(zip(op.free, unravel(vector), strict=True))
+    def outputs(parts: Parts) -> Array:
+        now = held | dict(zip(op.free, parts, strict=True))
         params = jax.tree.unflatten(structure, [now[place] for place in range(len(leaves))])
         return jax.vmap(lambda one: jnp.atleast_1d(op.model.f(params, one)))(piece.x)
 
-    return flat, outputs
+    return op._leaves(), outputs
 
 
 def _loss(op: Curvature, piece: Batch, outputs: Array) -> Array:
     return jnp.sum(piece.weight * jax.vmap(op.loss)(outputs, piece.y))
 
 
-def linearized(op: Curvature, piece: Batch) -> Callable[[Array], Array]:
+def linearized(op: Curvature, piece: Batch) -> Callable[[Parts], Parts]:
     """The product with one vector, for the rows of a piece, as a function that holds what does not depend on it."""
-    flat, outputs = _function(op, piece)
+    leaves, outputs = _function(op, piece)
     if op.kind is Kind.HESSIAN:
-        product = jax.linearize(jax.grad(lambda p: _loss(op, piece, outputs(p))), flat)[1]
-    elif op.kind is Kind.RESIDUAL:
-        slopes = jax.grad(lambda out: _loss(op, piece, out))(outputs(flat))
-        product = jax.linearize(lambda p: jax.vjp(outputs, p)[1](slopes)[0], flat)[1]
-    else:
-        out, forward = jax.linearize(outputs, flat)
-        product = Sandwich(forward, _metric(op, piece, out))
-    return product if op.scale is None else Scaled(product, op.scale)
+        return jax.linearize(jax.grad(lambda p: _loss(op, piece, outputs(p))), leaves)[1]
+    if op.kind is Kind.RESIDUAL:
+        slopes = jax.grad(lambda out: _loss(op, piece, out))(outputs(leaves))
+        return jax.linearize(lambda p: jax.vjp(outputs, p)[1](slopes)[0], leaves)[1]
+    out, forward = jax.linearize(outputs, leaves)
+    return Sandwich(forward, _metric(op, piece, out))
 
 
 class Sandwich(eqx.Module):
@@ -281,18 +308,8 @@ class Sandwich(eqx.Module):
     forward: Any
     metric: Any
 
-    def __call__(self, vector: Array) -> Array:
-        return jax.linear_transpose(self.forward, vector)(self.metric(self.forward(vector)))[0]
-
-
-class Scaled(eqx.Module):
-    """Between two diagonal matrices."""
-
-    product: Any
-    scale: Array
-
-    def __call__(self, vector: Array) -> Array:
-        return self.scale * self.product(self.scale * vector)
+    def __call__(self, parts: Parts) -> Parts:
+        return jax.linear_transpose(self.forward, parts)(self.metric(self.forward(parts)))[0]
 
 
 class Rows(eqx.Module):
