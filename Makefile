@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression images selection lookahead clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression images selection lookahead curvature clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -124,6 +124,9 @@ lookahead: $(VENV)/.has-test  ## all candidates and labels at once against retra
 selection: $(VENV)/.has-test .bench-selection/.installed  ## rows to label next, beside bmdal_reg; ARGS= to selection.py
 	$(BIN)/python benchmarks/selection.py $(ARGS)
 
+curvature: $(VENV)/.has-test .bench-curvature/.installed  ## Hessians against curvlinops and PyHessian; ARGS= to curvature.py
+	$(BIN)/python benchmarks/curvature.py $(ARGS)
+
 docs: $(VENV)/.has-docs  ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -142,7 +145,7 @@ reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches
-	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical .bench-netket .bench-selection site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical .bench-netket .bench-selection .bench-curvature site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # .venv/.has-NAME: the package with its extra NAME is installed, as pyproject.toml has it now.
 .PRECIOUS: $(VENV)/.has-%
@@ -182,7 +185,9 @@ $(VENV)/bin/python:
 	$(@D)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
+.bench-curvature/.installed: benchmarks/curvature_incumbent.txt
 .bench-selection/.installed: benchmarks/selection_incumbent.txt
+.bench-selection/.installed .bench-curvature/.installed:
 	rm -rf $(@D)
 	$(BENCH_PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet "$(TORCH)" --requirement $<
