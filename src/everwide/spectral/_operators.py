@@ -14,7 +14,7 @@ from .._engine import require
 _SMALL = 96  # as a matrix, which costs so many products
 _BATCH = 16  # random vectors in one product
 _TINY = 10  # units of rounding: what is left of a vector that lies in the space already
-_SPACE = 20  # vectors of a Krylov space beyond twice what is wanted
+_SPACE = 12  # vectors of a Krylov space beyond twice what is wanted
 _MOST = 50  # times that a Krylov space is begun anew
 
 
