@@ -60,7 +60,7 @@ def test_a_shell_asks_the_module_for_completions():
     [
         ("everwide rate data.csv --net re", ["resnet"]),
         ("everwide explain m", ["mlp"]),
-        ("everwide reproduce s", ["sernau2024", "simon2021"]),
+        ("everwide reproduce s", ["sernau2024", "simon2021", "sgd-noise"]),
         ("everwide for", ["forecast"]),
     ],
 )
