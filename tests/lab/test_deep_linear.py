@@ -11,7 +11,7 @@ from everwide_lab.deep_linear import reproduce
 from everwide_lab.deep_linear._claims import Evidence, Posterior, Prior, Training, claims_of
 from everwide_lab.deep_linear._dynamics import MODES, Task, _stepped, learn, solution, task
 from everwide_lab.deep_linear._prior import log_norms
-from everwide_lab.deep_linear._sampler import draw
+from everwide_lab.deep_linear._sampler import _conditioned, _product, draw
 
 pytestmark = pytest.mark.once
 
@@ -70,11 +70,13 @@ def test_without_hidden_layers_networks_that_fit_are_gaussian():
     assert found.variance.mean() == pytest.approx(1 / 12, rel=0.02)
 
 
-def test_every_network_that_is_drawn_fits():
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("place", range(4))
+def test_every_network_fits_whichever_layer_was_drawn(place):
+    rng, sizes = np.random.default_rng(0), (8, 6, 5, 7, 1)
     x, y = rng.normal(size=(3, 8)), np.array([1.0, -2.0, 0.5])
-    found = draw(x, y, x, (6, 5, 7), chains=4, sweeps=8, seed=0)
-    np.testing.assert_allclose(found.outputs, np.broadcast_to(y, (4, 3)), atol=1e-8)
+    layers = [rng.normal(size=(4, *pair)) for pair in zip(sizes[1:], sizes, strict=False)]
+    layers[place] = _conditioned(rng, layers, place, x, y)
+    np.testing.assert_allclose(_product(layers) @ x.T, np.broadcast_to(y, (4, 3)), atol=1e-8)
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def _nearest(followed: Sequence[Followed]) -> Claim:
 def _generalizes(followed: Sequence[Followed]) -> Claim:
     gains = [interval(100 * one.gain()) for one in followed]
     said = [
-        f"{gain} points, to {one.seen['test_error'][:, -1].mean():.1%}"
+        "still errors" if one.fitted() is None else f"{gain} points, to {one.seen['test_error'][:, -1].mean():.1%}"
         for one, gain in zip(followed, gains, strict=True)
     ]
     verdict = verdict_of([gain.above_zero for gain in gains], [gain.below_zero for gain in gains])
