@@ -62,6 +62,8 @@ class Curvature(eqx.Module):
 
     def __matmul__(self, v: Any) -> Float[Array, "p *m"]:
         """A vector `(p,)`, or many as columns `(p, m)`."""
+        if np.ndim(v) == 2 and self.chunks == 1:
+            return self.prepared() @ v
         return multiplied(v, self, lambda parts: _product(self, parts))
 
     def prepared(self) -> Any:
@@ -153,6 +155,9 @@ def multiplied(v: Any, op: "Curvature | Prepared", product: Callable[[Parts], Pa
     """A vector, or columns, through a product of arrays; flat ones are cut and joined on the host, which is fast."""
     vectors = as_columns(v, op.shape, op.dtype)
     try:
+        if vectors.ndim == 2 and isinstance(op, Prepared):  # one after the other: a loop of XLA's is slower
+            columns = [_through(one, op, product, np) for one in np.asarray(vectors).T]
+            return jnp.asarray(np.stack(columns, axis=1) if columns else vectors)
         return jnp.asarray(_through(vectors, op, product, np))
     except jax.errors.TracerArrayConversionError:  # inside a program that is compiled
         return _through(vectors, op, product, jnp)
@@ -245,7 +250,7 @@ def _apply(linear: Any, parts: Parts, shapes: tuple[tuple[int, ...], ...]) -> Pa
 
 
 def _all(linear: Callable[[Parts], Parts], parts: Parts, shapes: tuple[tuple[int, ...], ...]) -> Parts:
-    """Of each vector, one after the other: products with different weights share nothing that a batch would save."""
+    """Of each vector, one after the other: products with different weights share little that a batch would save."""
     many = parts[0].ndim > len(shapes[0])
     return lax.map(linear, parts) if many else linear(parts)
 

@@ -13,6 +13,7 @@ from .._engine import require
 
 _SMALL = 96  # as a matrix, which costs so many products
 _BATCH = 16  # random vectors in one product
+_SPANNED = 100  # units of rounding of squared lengths: what is shorter is not a direction
 _TINY = 10  # units of rounding: what is left of a vector that lies in the space already
 _SPACE = 12  # vectors of a Krylov space beyond twice what is wanted
 _MOST = 50  # times that a Krylov space is begun anew
@@ -147,13 +148,13 @@ def trace(matrix: Any, *, samples: int = 96, seed: int = 0) -> Estimate:
     multiply = _products(matrix)
     if n <= 2 * third:
         return Estimate(float(np.trace(_columns(multiply, np.eye(n)).astype(np.float64))), 0.0)
-    rng = np.random.default_rng(seed)
-    basis = np.linalg.qr(_columns(multiply, _signs(rng, n, third, _dtype(matrix))))[0]
-    exact = np.sum(basis.astype(np.float64) * _columns(multiply, basis))
-    rest = _signs(rng, n, third, basis.dtype)
-    rest = rest - basis @ (basis.T @ rest)
-    each = np.sum(rest.astype(np.float64) * _columns(multiply, rest), axis=0)
-    return Estimate(float(exact + each.mean()), float(each.std(ddof=1) / np.sqrt(third)))
+    rng, dtype = np.random.default_rng(seed), _dtype(matrix)
+    basis = _orthonormal(_columns(multiply, _signs(rng, n, third, dtype)))
+    exact = float(_inner(basis, _columns(multiply, basis)).sum()) if basis.shape[1] else 0.0
+    rest = _signs(rng, n, third, dtype)
+    rest = (rest.T - (rest.T @ basis) @ basis.T).T
+    each = _inner(rest, _columns(multiply, rest))
+    return Estimate(exact + float(each.mean()), float(each.std(ddof=1) / np.sqrt(third)))
 
 
 def density(matrix: Any, *, samples: int = 8, length: int = 64, seed: int = 0) -> Density:
@@ -223,7 +224,23 @@ def _columns(multiply: Callable[[np.ndarray], np.ndarray], columns: np.ndarray) 
 
 
 def _signs(rng: np.random.Generator, n: int, many: int, dtype: Any) -> np.ndarray:
-    return (2 * rng.integers(0, 2, (n, many), dtype=np.int8) - 1).astype(dtype)
+    """Columns, each of them in one piece of memory."""
+    return (2 * rng.integers(0, 2, (many, n), dtype=np.int8) - 1).astype(dtype).T
+
+
+def _inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The inner products of columns, added up in float64."""
+    return np.array([np.einsum("i,i->", one, other, dtype=np.float64) for one, other in zip(a.T, b.T, strict=True)])
+
+
+def _orthonormal(columns: np.ndarray) -> np.ndarray:
+    """A basis of what columns span, by their inner products alone; twice, since these lose half of the digits."""
+    for _ in range(2):
+        values, vectors = scipy.linalg.eigh((columns.T @ columns).astype(np.float64))
+        kept = values > _SPANNED * np.finfo(columns.dtype).eps * values.max()
+        turn = vectors[:, kept] / np.sqrt(values[kept])
+        columns = (turn.T.astype(columns.dtype) @ columns.T).T
+    return columns
 
 
 def _started(start: Any, n: int, k: int, dtype: Any) -> np.ndarray:
@@ -245,7 +262,7 @@ def _dense(multiply: Callable[[np.ndarray], np.ndarray], n: int, k: int, end: En
 
 def _block(multiply: Callable[[np.ndarray], np.ndarray], first: np.ndarray, end: End, tolerance: float) -> Leading:
     """LOBPCG from vectors that are near."""
-    basis = np.linalg.qr(first)[0]
+    basis = _orthonormal(first)
     size = float(np.abs(np.sum(basis * multiply(basis), axis=0)).max()) or 1.0
     shape = (len(first), len(first))
     operator = scipy.sparse.linalg.LinearOperator(shape, matvec=multiply, matmat=multiply, dtype=first.dtype)  # pyright: ignore[reportCallIssue]
@@ -292,7 +309,7 @@ def _grow(
     """Vectors until the space is full or holds what is wanted; its size, and the length of what is left."""
     most, largest = inside.shape[0], 0.0
     for place in range(kept, most):
-        image = multiply(basis[:, place]).astype(basis.dtype)
+        image = np.array(multiply(basis[:, place]), basis.dtype)
         rounding, here = np.finfo(basis.dtype).eps, basis[:, : place + 1]
         for _ in range(2):
             along = here.T @ image
@@ -322,7 +339,7 @@ def _lanczos(
     bases[:, 0] = (first / np.linalg.norm(first, axis=0)).T
     diagonals, besides = np.zeros((steps, many)), np.zeros((steps, many))
     for step in range(steps):
-        images = multiply(np.ascontiguousarray(bases[:, step].T)).astype(first.dtype)
+        images = multiply(bases[:, step].T).astype(first.dtype, copy=False)
         rounding = _TINY * np.finfo(first.dtype).eps
         for sample in range(many):
             here, image = bases[sample, : step + 1], images[:, sample]
