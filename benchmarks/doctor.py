@@ -63,7 +63,9 @@ def spike(name: str, seed: int) -> dict[str, float]:
     """A rate that grows until the loss jumps: how many steps before that it was announced (negative: after)."""
     watcher, losses = spike_run(name, seed)
     before = [np.median(losses[max(0, i - 20) : i]) for i in range(20, len(losses))]
-    jumped = [i for i in range(20, len(losses)) if not losses[i] <= max(3 * before[i - 20], 0.5 * losses[0])]
+    jumped = [
+        i for i in range(20, len(losses)) if not losses[i] <= max(2 * before[i - 20], before[i - 20] + 0.3 * losses[0])
+    ]
     told = [e["step"] for e in watcher.run.of("event") if e["name"] == "announced"]
     lead = jumped[0] - told[0] if jumped and told else np.nan
     return figures(watcher) | {"named": -1, "right": np.nan, "loss": np.nan, "lead": lead}

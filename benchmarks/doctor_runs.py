@@ -247,13 +247,13 @@ def schedule(progress: float, warm_up: float) -> float:
     return 1 - 0.9 * (progress - warm_up) / (1 - warm_up)
 
 
-RISING = {"mlp": 0.6, "cnn": 1.5, "transformer": 0.3}  # rates with momentum at which each has left the edge behind
+RISING = {"mlp": 2.0, "cnn": 15.0, "transformer": 3.0}  # rates with momentum at which each has left the edge behind
 
 
 def spike_run(name: str, seed: int) -> Any:
-    """Momentum under a rate that grows from nothing to one that no such network bears."""
-    healthy = plan(name, "healthy", seed)
-    return run(healthy._replace(optimizer="momentum", rate=RISING[name], warm_up=1.0), seed)
+    """Momentum under a rate that grows from nothing to one that no such network bears, on labels that keep it busy."""
+    busy = plan(name, "wrong labels", seed)
+    return run(busy._replace(optimizer="momentum", rate=RISING[name], warm_up=1.0), seed)
 
 
 def run(plan: Plan, seed: int, *, log: Any = None, budget: float = 0.02) -> Any:

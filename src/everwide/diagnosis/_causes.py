@@ -25,9 +25,10 @@ RESTLESS = 3  # spikes after the beginning
 FEW = 16  # rows in a batch, at most, for noise to explain what a rate may
 OVER, FAR_OVER = 1.5, 2.5  # times the edge of stability: where the run is in trouble, and in any case
 NOISY, NOISY_IN_TROUBLE = 8.0, 1.0  # noise scale over batch size, while there is much to learn
-MISLABELLED, LEARNED = 0.09, 0.45  # share of rows whose label ranks third or worse; median loss, of the reference
-SURPRISED = 0.87  # times the loss of knowing nothing: a tenth of the rows lies above
-SMALL, STILL = 0.02, 1.3  # of the edge of stability; times the loss, where a step many times as long leads
+MISLABELLED, LEARNED = 0.09, 0.5  # share of rows whose label ranks third or worse; median loss, of the reference
+STAYS, LATE = 0.5, 0.3  # of the loss, after twice as many steps; or that part of the run
+SURPRISED = 0.95  # times the loss of knowing nothing: a tenth of the rows lies above
+SMALL, STILL = 0.02, 2.0  # of the edge of stability; times the loss, where a step many times as long leads
 UNFINISHED, UNLEARNED = 0.1, 0.25  # of the loss of knowing nothing: there is something, or much, left to learn
 DECAY = 1.0  # length of what decay takes in a step, over that of what is learned
 SEEN = 0.05  # of the run: one look beyond it, at least
@@ -297,7 +298,7 @@ def labels(s: Signs, before: list[str]) -> Cause | None:
     """Rows whose labels stay surprising while the others are learned."""
     if [name for name in before if name != "frozen layer"]:
         return None
-    if s.facts["outputs"] < 3 or not s.facts.get("classes"):
+    if not s.facts.get("classes") or s.facts["outputs"] < 3:
         return None
     if s.steps >= LONG and s.last is not None and s.last > UNLEARNT * s.reference and s.vitals:
         text = f"after {s.steps} steps the loss is {s.last:.3g}, still that of knowing nothing ({s.reference:.3g})"
@@ -306,17 +307,21 @@ def labels(s: Signs, before: list[str]) -> Cause | None:
         )
     learned = [v for v in s.vitals if v["value"] is not None and v["quantiles"][2] < LEARNED * s.reference]
     looked = [v for v in learned if v["value"] > UNLEARNED * s.reference]
-    if not looked:
+    high = [v for v in looked if v["quantiles"][-1] > SURPRISED * s.reference and _strange(v) > MISLABELLED]
+    stay = [v for v in high if _stays(s, v)]
+    if not stay:
         return None
-    strange = float(np.mean([_strange(v) for v in looked]))
-    surprised = float(np.mean([v["quantiles"][-1] for v in looked]))
-    if strange < MISLABELLED or surprised < SURPRISED * s.reference:
-        return None
-    worst = max(looked, key=_strange)
+    worst = max(stay, key=_strange)
     share = 100 * _strange(worst) * (1 + 1 / max(1, s.facts["outputs"] - 2))
     when = f"at step {worst['step']}, when the others were learned"
     text = f"about {share:.0f} % of the probe's labels were improbable {when}"
     return Cause("wrong labels", text, f"Look at rows {', '.join(map(str, worst['surprising']))} of the probe")
+
+
+def _stays(s: Signs, vitals: Record) -> bool:
+    """Whether the loss was still about as high after twice as many steps, or the run ended soon."""
+    later = [v["value"] for v in s.vitals if v["step"] >= 2 * vitals["step"] and v["value"] is not None]
+    return later[0] > STAYS * vitals["value"] if later else vitals["step"] > LATE * s.steps
 
 
 def _strange(vitals: Record) -> float:

@@ -23,6 +23,7 @@ from ._verdict import Run, Verdict
 _FEWEST = 500  # sittings, before they are as far apart as steps over this: a log grows as the logarithm of the steps
 _SHARES = {"curve": 0.4, "kernel": 0.15}  # of what is spent that may go into these; the rest is at every sitting
 _AHEAD = 1.0  # seconds whose budget may be spent before they have passed: most goes wrong in the beginning
+_APART = 300.0  # steps from the first of them to the last
 _UNKNOWN = 4  # times a pulse: what a part may cost that was not seen yet
 _COMPILED: set[Any] = set()  # what has run once in this process
 
@@ -207,8 +208,10 @@ class Doctor:
         records = self._findings.records(at, clock, signs, step, curve, kernel, optimizer, told)
         self._journal.write(records + events)
         self._pulse = None
-        beginning = self.cost.seconds < _AHEAD  # few looks, further and further apart
-        self._next = self._step + 1 + (2 * self._step if beginning else self._step // _FEWEST)
+        self._next = self._step + 1 + self._step // _FEWEST
+        if self.cost.seconds < _AHEAD:  # as many looks as it pays for, further and further apart
+            growth = _APART ** (sum(self._took.values()) / (self._budget * _AHEAD))
+            self._next = max(self._next, int(min(growth, 10.0) * self._step))
         self._bill("writing", time.perf_counter() - begin)
 
     def _leaves(self, params: Any, state: Any) -> list[Any]:
