@@ -131,8 +131,8 @@ class TestMeasures:
         vitals = watcher.run.of("vitals")[0]
         value, slope = jax.value_and_grad(mean_loss)(params, *data)
         np.testing.assert_allclose(vitals["value"], value, rtol=1e-4)
-        np.testing.assert_allclose(vitals["gradient"], optax.tree.norm(slope), rtol=1e-4)
-        np.testing.assert_allclose(vitals["update"], 0.01 * optax.tree.norm(params), rtol=1e-3)
+        np.testing.assert_allclose(vitals["gradient"], optax.global_norm(slope), rtol=1e-4)
+        np.testing.assert_allclose(vitals["update"], 0.01 * optax.global_norm(params), rtol=1e-3)
         np.testing.assert_allclose(vitals["after"], mean_loss(new, *data), rtol=1e-4)
         np.testing.assert_allclose(
             vitals["groups"]["0"]["gain"], jnp.sqrt(jnp.mean(params[0]["w"] ** 2) * 6), rtol=1e-4
