@@ -62,13 +62,14 @@ class Curvature(eqx.Module):
 
     def __matmul__(self, v: Any) -> Float[Array, "p *m"]:
         """A vector `(p,)`, or many as columns `(p, m)`."""
-        if np.ndim(v) == 2 and self.chunks == 1:
-            return self.prepared() @ v
+        ready = self.prepared() if np.ndim(v) == 2 else self
+        if ready is not self:
+            return ready @ v
         return multiplied(v, self, lambda parts: _product(self, parts))
 
     def prepared(self) -> Any:
         """The same matrix with the work done that all products share, where that fits into memory."""
-        if self.chunks > 1:
+        if self.chunks > 1 or self.kind is Kind.RESIDUAL:  # what that shares cannot leave its program in all of JAX
             return self
         return Prepared(_linearized(self), self.shape, self.dtype, self.shapes, self.scale)
 
