@@ -75,6 +75,10 @@ def brute_hessian(params, x, y):
     return np.asarray(jax.hessian(lambda v: mean_loss(unflatten(v), x, y))(flat), np.float64)
 
 
+def norm(tree):
+    return np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(tree)))
+
+
 class TestMeasures:
     def test_sharpness_is_the_largest_eigenvalue(self):
         watcher = doctor(rate=1e-7)
@@ -131,8 +135,8 @@ class TestMeasures:
         vitals = watcher.run.of("vitals")[0]
         value, slope = jax.value_and_grad(mean_loss)(params, *data)
         np.testing.assert_allclose(vitals["value"], value, rtol=1e-4)
-        np.testing.assert_allclose(vitals["gradient"], optax.global_norm(slope), rtol=1e-4)
-        np.testing.assert_allclose(vitals["update"], 0.01 * optax.global_norm(params), rtol=1e-3)
+        np.testing.assert_allclose(vitals["gradient"], norm(slope), rtol=1e-4)
+        np.testing.assert_allclose(vitals["update"], 0.01 * norm(params), rtol=1e-3)
         np.testing.assert_allclose(vitals["after"], mean_loss(new, *data), rtol=1e-4)
         np.testing.assert_allclose(
             vitals["groups"]["0"]["gain"], jnp.sqrt(jnp.mean(params[0]["w"] ** 2) * 6), rtol=1e-4
