@@ -229,6 +229,7 @@ class TestVerdicts:
         said = watcher.verdict()
         assert dg.read_run(tmp_path / "run.jsonl").verdict() == said
 
+    @pytest.mark.slow  # how often curvature is looked at depends on the clock
     def test_a_spike_is_announced(self):
         watcher, x, y = doctor(), *rows()
         params = init()
