@@ -68,6 +68,7 @@ def at_every_second_step(request, monkeypatch):
     if request.cls is not TestCost:
         monkeypatch.setattr(dg.Doctor, "_affordable", lambda self: True)
         monkeypatch.setattr(_doctor, "_AHEAD", 0.0)
+        monkeypatch.setattr(_doctor, "_SHARES", {"curve": np.inf, "kernel": np.inf})  # no clock
 
 
 def brute_hessian(params, x, y):
@@ -229,7 +230,6 @@ class TestVerdicts:
         said = watcher.verdict()
         assert dg.read_run(tmp_path / "run.jsonl").verdict() == said
 
-    @pytest.mark.slow  # how often curvature is looked at depends on the clock
     def test_a_spike_is_announced(self):
         watcher, x, y = doctor(), *rows()
         params = init()

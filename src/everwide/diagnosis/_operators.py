@@ -1,5 +1,6 @@
 """Second derivatives of a loss over the parameters of any model, as operators: nothing is formed."""
 
+import abc
 import enum
 import math
 from collections.abc import Callable
@@ -34,8 +35,85 @@ class Kind(enum.Enum):
     OWN_LABEL = "part of the Gauss-Newton matrix of the labels that rows have"
 
 
-class Curvature(eqx.Module):
-    """A symmetric matrix over the flattened parameters, of the mean loss over some rows: see `hessian`."""
+class AbstractCurvature(abc.ABC):
+    """A symmetric matrix over the flattened parameters of a model, of the mean loss over some rows: see `hessian`."""
+
+    kind: Kind
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Parameters and parameters."""
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> Any:
+        """Of the parameters."""
+
+    @property
+    @abc.abstractmethod
+    def groups(self) -> dict[str, tuple[slice, ...]]:
+        """Layers by their names, and where their parameters are."""
+
+    @abc.abstractmethod
+    def __matmul__(self, v: Any) -> Any:
+        """A vector `(p,)`, or many as columns `(p, m)`."""
+
+    @abc.abstractmethod
+    def prepared(self) -> Any:
+        """The same matrix with the work done that all products share, where that fits into memory."""
+
+    @abc.abstractmethod
+    def of_kind(self, kind: Kind) -> "AbstractCurvature":
+        """Another matrix of the same model and rows."""
+
+    def split(self) -> tuple["AbstractCurvature", "AbstractCurvature"]:
+        """Of a Hessian: the Gauss-Newton matrix `G` and the rest `E`, where `H = G + E`."""
+        if self.kind is not Kind.HESSIAN:
+            raise InputError(f"Only a Hessian is split, and this is the {self.kind.value}. Make it with hessian().")
+        return self.of_kind(Kind.GAUSS_NEWTON), self.of_kind(Kind.RESIDUAL)
+
+    def leading(self, size: int = 1, *, end: str = "largest", start: Any = None, tolerance: float = 1e-4) -> Any:
+        """Leading eigenpairs: see `everwide.spectral.leading`."""
+        return leading(self, size, end=end, start=start, tolerance=tolerance)
+
+    def trace(self, *, samples: int = 96, seed: int = 0) -> Any:
+        """The trace, with its error: see `everwide.spectral.trace`."""
+        return trace(self, samples=samples, seed=seed)
+
+    def density(self, *, samples: int = 8, length: int = 64, seed: int = 0) -> Any:
+        """The density of eigenvalues: see `everwide.spectral.density`."""
+        return density(self, samples=samples, length=length, seed=seed)
+
+    def linear_operator(self) -> LinearOperator:
+        """For `scipy.sparse.linalg`."""
+        ready = self.prepared()
+
+        def multiply(v: np.ndarray) -> np.ndarray:
+            return np.asarray(ready @ v)
+
+        products: Any = dict.fromkeys(("matvec", "matmat", "rmatvec", "rmatmat"), multiply)
+        return LinearOperator(self.shape, **products | {"dtype": self.dtype})
+
+    def _places(self, name: str) -> tuple[slice, ...]:
+        """Where the parameters of a layer are."""
+        if name not in self.groups:
+            raise InputError(f"There is no layer {name!r}. There are {', '.join(self.groups)}.")
+        return self.groups[name]
+
+    def _diagonal(self, preconditioner: Any) -> np.ndarray:
+        """A preconditioner, flat and checked."""
+        flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(preconditioner)] or [np.zeros(0)])
+        if flat.shape != self.shape[:1] or not (np.isfinite(flat) & (flat > 0)).all():
+            raise InputError(
+                f"The preconditioner has {flat.size} numbers, the smallest {flat.min() if flat.size else '-'}, "
+                f"expected {self.shape[0]} above 0: one for each parameter."
+            )
+        return flat.astype(self.dtype)
+
+
+class Curvature(AbstractCurvature, eqx.Module):
+    """The matrix of a JAX function, by its linearization."""
 
     kind: Kind = eqx.field(static=True)
     model: Any  # a Jacobian: function, parameters, examples, and what memory they take
@@ -73,52 +151,26 @@ class Curvature(eqx.Module):
             return self
         return Prepared(_linearized(self), self.shape, self.dtype, self.shapes, self.scale)
 
-    def split(self) -> tuple["Curvature", "Curvature"]:
-        """Of a Hessian: the Gauss-Newton matrix `G` and the rest `E`, where `H = G + E`."""
-        if self.kind is not Kind.HESSIAN:
-            raise InputError(f"Only a Hessian is split, and this is the {self.kind.value}. Make it with hessian().")
-        return replace(self, kind=Kind.GAUSS_NEWTON), replace(self, kind=Kind.RESIDUAL)
+    def of_kind(self, kind: Kind) -> "Curvature":
+        return replace(self, kind=kind)
 
     def block(self, name: str) -> "Curvature":
         """The part of one layer, by the names that `groups` has: the others are held."""
-        if name not in self.groups:
-            raise InputError(f"There is no layer {name!r}. There are {', '.join(self.groups)}.")
-        flat = np.arange(self.shape[0])
-        wanted = {int(place) for piece in self.groups[name] for place in flat[piece][:1]}
+        pieces = self._places(name)
+        wanted = {piece.start for piece in pieces}
         starts = np.cumsum([0, *(leaf.size for leaf in self._leaves())])[:-1]
         free = tuple(leaf for leaf, start in zip(self.free, starts, strict=True) if int(start) in wanted)
-        scale = None if self.scale is None else jnp.concatenate([self.scale[piece] for piece in self.groups[name]])
+        scale = None if self.scale is None else jnp.concatenate([self.scale[piece] for piece in pieces])
         return replace(self, free=free, scale=scale)
 
     def preconditioned(self, preconditioner: Any) -> "Curvature":
         """`P^(-1/2) M P^(-1/2)`, which has the eigenvalues of `P^-1 M`, for a diagonal `P`: see `preconditioner`."""
-        flat = jnp.asarray(ravel_pytree(preconditioner)[0], self.dtype)
-        if flat.shape != self.shape[:1] or not bool(jnp.all(jnp.isfinite(flat) & (flat > 0))):
-            raise InputError(
-                f"The preconditioner has {flat.size} numbers, the smallest {float(flat.min()) if flat.size else '-'}, "
-                f"expected {self.shape[0]} above 0: one for each parameter."
-            )
+        flat = jnp.asarray(self._diagonal(preconditioner))
         return replace(self, scale=(1 if self.scale is None else self.scale) / jnp.sqrt(flat))
 
     def gradient(self) -> Float[Array, " p"]:
         """The gradient of the mean loss, preconditioned like the matrix: its inner products are with these vectors."""
         return _gradient(self) if self.scale is None else self.scale * _gradient(self)
-
-    def leading(self, size: int = 1, *, end: str = "largest", start: Any = None, tolerance: float = 1e-4) -> Any:
-        """Leading eigenpairs: see `everwide.spectral.leading`."""
-        return leading(self, size, end=end, start=start, tolerance=tolerance)
-
-    def trace(self, *, samples: int = 96, seed: int = 0) -> Any:
-        """The trace, with its error: see `everwide.spectral.trace`."""
-        return trace(self, samples=samples, seed=seed)
-
-    def density(self, *, samples: int = 8, length: int = 64, seed: int = 0) -> Any:
-        """The density of eigenvalues: see `everwide.spectral.density`."""
-        return density(self, samples=samples, length=length, seed=seed)
-
-    def linear_operator(self) -> LinearOperator:
-        """For `scipy.sparse.linalg`."""
-        return as_linear_operator(self.shape, self.dtype, self.prepared().__matmul__)
 
     @property
     def chunks(self) -> int:
@@ -185,16 +237,6 @@ def as_columns(v: Any, shape: tuple[int, int], dtype: Any) -> Any:
             f"({shape[1]}, m) for m vectors. Flatten trees with jax.flatten_util.ravel_pytree."
         )
     return vectors
-
-
-def as_linear_operator(shape: tuple[int, int], dtype: Any, product: Callable[[Any], Any]) -> LinearOperator:
-    """Of a symmetric matrix, for scipy."""
-
-    def multiply(v: np.ndarray) -> np.ndarray:
-        return np.asarray(product(v))
-
-    functions: Any = {"matvec": multiply, "matmat": multiply, "rmatvec": multiply, "rmatmat": multiply, "dtype": dtype}
-    return LinearOperator(shape, **functions)
 
 
 class Batch(NamedTuple):

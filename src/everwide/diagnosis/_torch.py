@@ -7,19 +7,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse.linalg import LinearOperator
 
 from .._checks import InputError
 from .._engine import budget
 from .._losses import AbstractLoss
-from ..spectral import density, leading, trace
-from ._operators import Kind, as_linear_operator
+from ._operators import AbstractCurvature, Kind, as_columns
 
 Tensor = Any
 _GRAPHS = 24  # bytes of a graph and its derivatives for each number that a layer gives out
 
 
-class TorchCurvature:
+class TorchCurvature(AbstractCurvature):
     """A symmetric matrix over the parameters of a module that require a gradient, in their order: see `hessian`."""
 
     def __init__(self, kind: Kind, module: Any, rows: tuple[Any, np.ndarray], loss: AbstractLoss, memory: int):
@@ -54,12 +52,7 @@ class TorchCurvature:
 
     def __matmul__(self, v: Any) -> np.ndarray:
         """A vector `(p,)`, or many as columns `(p, m)`."""
-        vectors = np.asarray(v, self.dtype)
-        if vectors.ndim not in (1, 2) or vectors.shape[0] != self.shape[0]:
-            raise InputError(
-                f"A matrix {self.shape} is multiplied with an array of shape {vectors.shape}, expected "
-                f"({self.shape[0]},), or ({self.shape[0]}, m) for m vectors."
-            )
+        vectors = as_columns(np.asarray(v), self.shape, self.dtype)
         scale = 1 if self._scale is None else self._scale
         columns = vectors[:, None] if vectors.ndim == 1 else vectors
         rows = [scale * one for one in columns.T]
@@ -74,21 +67,13 @@ class TorchCurvature:
         pieces = math.ceil(len(self._y) / self._fit())
         if pieces > 1:
             return self
-        ready = self._with(self.kind)
+        ready = self.of_kind(self.kind)
         ready._kept = list(self._pieces())
         return ready
 
-    def split(self) -> tuple["TorchCurvature", "TorchCurvature"]:
-        """Of a Hessian: the Gauss-Newton matrix `G` and the rest `E`, where `H = G + E`."""
-        if self.kind is not Kind.HESSIAN:
-            raise InputError(f"Only a Hessian is split, and this is the {self.kind.value}. Make it with hessian().")
-        return self._with(Kind.GAUSS_NEWTON), self._with(Kind.RESIDUAL)
-
     def block(self, name: str) -> "TorchCurvature":
         """The part of one layer, by the names that `groups` has."""
-        if name not in self.groups:
-            raise InputError(f"There is no layer {name!r}. There are {', '.join(self.groups)}.")
-        part, places = self._with(self.kind), self.groups[name]
+        part, places = self.of_kind(self.kind), self._places(name)
         part._only = name
         if self._scale is not None:
             part._scale = np.concatenate([self._scale[piece] for piece in places])
@@ -96,13 +81,8 @@ class TorchCurvature:
 
     def preconditioned(self, preconditioner: Any) -> "TorchCurvature":
         """`P^(-1/2) M P^(-1/2)`, which has the eigenvalues of `P^-1 M`, for a diagonal `P`: see `preconditioner`."""
-        flat = np.asarray(preconditioner, self.dtype).ravel()
-        if flat.shape != self.shape[:1] or not (np.isfinite(flat) & (flat > 0)).all():
-            raise InputError(
-                f"The preconditioner has {flat.size} numbers, expected {self.shape[0]} above 0, one for each parameter."
-            )
-        other = self._with(self.kind)
-        other._scale = (1 if self._scale is None else self._scale) / np.sqrt(flat)
+        other = self.of_kind(self.kind)
+        other._scale = (1 if self._scale is None else self._scale) / np.sqrt(self._diagonal(preconditioner))
         return other
 
     def gradient(self) -> np.ndarray:
@@ -110,24 +90,7 @@ class TorchCurvature:
         total = sum((piece.gradient() for piece in self._pieces()), np.zeros(self.shape[0]))
         return ((1 if self._scale is None else self._scale) * total).astype(self.dtype)
 
-    def leading(self, size: int = 1, *, end: str = "largest", start: Any = None, tolerance: float = 1e-4) -> Any:
-        """Leading eigenpairs: see `everwide.spectral.leading`."""
-        return leading(self, size, end=end, start=start, tolerance=tolerance)
-
-    def trace(self, *, samples: int = 96, seed: int = 0) -> Any:
-        """The trace, with its error: see `everwide.spectral.trace`."""
-        return trace(self, samples=samples, seed=seed)
-
-    def density(self, *, samples: int = 8, length: int = 64, seed: int = 0) -> Any:
-        """The density of eigenvalues: see `everwide.spectral.density`."""
-        return density(self, samples=samples, length=length, seed=seed)
-
-    def linear_operator(self) -> LinearOperator:
-        """For `scipy.sparse.linalg`."""
-        product = self.prepared().__matmul__
-        return as_linear_operator(self.shape, self.dtype, product)
-
-    def _with(self, kind: Kind) -> "TorchCurvature":
+    def of_kind(self, kind: Kind) -> "TorchCurvature":
         other = TorchCurvature(kind, self.module, (self._x, self._y), self.loss, self.memory)
         other._scale, other._only = self._scale, self._only
         return other
