@@ -77,14 +77,14 @@ def with_outputs(net: AbstractLayer, channels: int) -> AbstractLayer:
 def _with_outputs(at: Visit, channels: int) -> AbstractLayer:
     if isinstance(at.layer, Dense):
         old = at.layer.affine
-        return Dense(channels, w_std=old.w_std, b_std=old.b_std, frozen=old.frozen)
+        return Dense(channels, w_std=old.w_std, b_std=old.b_std, speed=old.speed, frozen=old.frozen)
     if at.parts.join == "chain" and at.parts.layers:
         return at.layer.with_parts([*at.parts.layers[:-1], _with_outputs(at.inside()[-1], channels)])
     raise at.refusal(f"given {channels} outputs", "the network does not end with a Dense layer")
 
 
 def unfrozen(net: AbstractLayer) -> AbstractLayer:
-    """The same network, all layers of which are trained."""
+    """The same network, all layers of which are trained, at the same speed."""
 
     def trained(part: Any) -> Any:
         return RandomAffine(part.w_std, part.b_std) if isinstance(part, RandomAffine) else part

@@ -33,6 +33,7 @@ MASK = jnp.array([[True, True, True, True], [True, True, False, False], [True, F
 CASES = {
     "mlp": (ew.Serial(ew.Dense(b_std=0.3), ew.Relu(), ew.Dense(3, b_std=0.1)), (2,), "ntk", None),
     "frozen": (ew.Serial(ew.Dense(frozen=True), ew.Erf(), ew.Dense(), ew.Relu(), ew.Dense(1)), (2,), "standard", None),
+    "speeds": (ew.Serial(ew.Dense(speed=0.3), ew.Erf(), ew.Dense(2, b_std=0.2, speed=4.0)), (2,), "standard", None),
     "nothing learns": (ew.Serial(ew.Dense(frozen=True), ew.Erf()), (2,), "ntk", None),
     "conv": (ew.Serial(ew.Conv((2,), b_std=0.2), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(2)), (4, 2), "mup", MASK),
     "sites": (ew.Serial(ew.Conv((2,)), ew.Relu(), ew.Conv((2,), width=2)), (4, 2), "mean_field", MASK),

@@ -68,7 +68,7 @@ def affine(layer, state, standard):
     trained = w2 * averaged + b2
     if standard:
         trained = state.channels * len(taps) * averaged + (layer.affine.b_std is not None)
-    tangent = w2 * mean(state.tangent) + (0 if layer.affine.frozen else trained)
+    tangent = w2 * mean(state.tangent) + (0 if layer.affine.frozen else layer.affine.speed * trained)
     out = state.map(lambda k: w2 * mean(k) + b2)
     sites = tuple(s.out for s in found) if found else state.sites
     return replace(out, tangent=tangent, sites=sites, channels=layer.width or state.channels)

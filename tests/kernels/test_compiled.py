@@ -84,6 +84,14 @@ NETWORKS = {
     "dense at every site": [(4, 5, 2), conv(3, 3), RELU, ew.Dense(3, w_std=1.2, b_std=0.1), RELU, GAP, DENSE],
     "nested": [(4, 4, 2), ew.Serial(conv(3, 3), RELU), ew.Repeat(ew.Serial(conv(3, 3), RELU), 3), GAP, DENSE],
     "frozen": [(4, 5, 2), conv(3, 3, frozen=True), RELU, conv(3, 3), RELU, conv(2, 2, frozen=True), GAP],
+    "speeds": [
+        (4, 5, 2),
+        ew.Conv((3, 3), b_std=0.3, speed=0.25, width=4),
+        RELU,
+        ew.Conv((2, 2), speed=3.0, width=4),
+        GAP,
+        DENSE,
+    ],
     "no bias": [(4, 5, 2), conv(3, 3, b_std=None), RELU, conv(3, 3, b_std=None), RELU, GAP, DENSE],
     "curved tail": [(4, 5, 2), conv(3, 3), RELU, GAP, ew.Dense(4), RELU, ew.Dense(4), ew.activations.Abs(), DENSE],
     "curved tail, flatten": [(4, 5, 2), conv(3, 3), RELU, FLAT, ew.Serial(ew.Dense(4), RELU), DENSE],
@@ -141,7 +149,7 @@ def test_numbers_are_those_of_matrices_over_all_pairs_of_sites(name):
     assert_close(fast.diagonal(x1), reference(kernel, x1))
 
 
-@pytest.mark.parametrize("name", ["3x3", "dense at every site", "frozen", "no bias", "curved tail, flatten"])
+@pytest.mark.parametrize("name", ["3x3", "dense at every site", "frozen", "speeds", "no bias", "curved tail, flatten"])
 def test_the_standard_parametrization(name):
     kernel = kernel_of(name, parametrization="standard")
     x1, x2 = batch(kernel, 2), batch(kernel, 3, seed=1)

@@ -192,6 +192,13 @@ def test_frozen_parameters_are_not_trained():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("law", ["ntk", "standard"])
+def test_speeds(law):
+    layer = ew.Serial(ew.Relu(), ew.Dense(w_std=1.3, b_std=0.3, speed=0.3), ew.Relu())
+    check_layer(layer, POINT, parametrization=law, widths=WIDTHS, draws=120)
+
+
+@pytest.mark.slow
 def test_standard_parametrization():
     layer = ew.Serial(ew.Relu(), ew.Dense(w_std=1.3, b_std=0.3), ew.Relu())
     check_layer(layer, POINT, parametrization="standard", widths=WIDTHS, draws=120)

@@ -202,12 +202,11 @@ def _number(value: Any) -> float | None:
 def _affine_numbers(affine: RandomAffine, taps: int, signal: Signal) -> tuple[float, float, float, float] | None:
     """`RandomAffine.propagate` as numbers that act on sums over the taps."""
     w_std, b_std = _number(affine.w_std), _number(0.0 if affine.b_std is None else affine.b_std)
-    if w_std is None or b_std is None:
+    speed = 0.0 if affine.frozen else _number(affine.speed)
+    if w_std is None or b_std is None or speed is None:
         return None
     gain, shift = w_std**2 / taps, b_std**2
-    if affine.frozen:
-        return gain, shift, 0.0, 0.0
     if signal.parametrization is Parametrization.NTK:
-        return gain, shift, gain, shift
+        return gain, shift, speed * gain, speed * shift
     assert signal.channels is not None  # `known_limit` has looked
-    return gain, shift, float(signal.channels), 0.0 if affine.b_std is None else 1.0
+    return gain, shift, speed * signal.channels, 0.0 if affine.b_std is None else speed

@@ -142,7 +142,7 @@ class SelfAttention(AbstractLayer):
         """The random maps of which the layer consists, as they are called in its parameters."""
 
         def plain(w_std):
-            return RandomAffine(w_std, None, self.frozen)
+            return RandomAffine(w_std, frozen=self.frozen)
 
         shared = (self.w_query_std * self.w_key_std) ** 0.5  # queries equal keys: each has its part of their product
         linear = self.scaling is Scaling.LINEAR
@@ -150,7 +150,7 @@ class SelfAttention(AbstractLayer):
             "query": plain(shared if linear else self.w_query_std),
             "key": plain(shared if linear else self.w_key_std),
             "value": plain(self.w_value_std),
-            "out": RandomAffine(self.w_out_std, self.b_std, self.frozen),
+            "out": RandomAffine(self.w_out_std, self.b_std, frozen=self.frozen),
         }
         return maps if self.position is None else maps | {"position": plain(self.position.w_std)}
 

@@ -256,25 +256,32 @@ class Affine(eqx.Module):
 
 
 class RandomAffine(eqx.Module):
-    """What all layers with weights share: scales, freezing, and the parametrizations (see `Parametrization`).
+    """What all layers with weights share: scales, speed, and the parametrizations (see `Parametrization`).
 
     The sizes `w_std / sqrt(fan_in)` of a weight and `b_std` of a bias are constant factors (ntk, mean_field), or
     standard deviations of what is drawn (standard, mup). Readouts that learn features have weights of size
-    `w_std / fan_in`.
+    `w_std / fan_in`. A speed `s` other than 1 draws weights and biases `1 / sqrt(s)` as large and multiplies what they
+    do by `sqrt(s)`: the function stays, and under gradient descent it changes `s` times as fast.
 
     >>> import everwide as ew
     >>> ew.Dense(w_std=1.3, frozen=True).weights()["affine"].w_std
     1.3
     """
 
-    w_std: Hyper = 1.0
-    b_std: Hyper | None = None
-    frozen: bool = eqx.field(static=True, default=False)
+    w_std: Hyper
+    b_std: Hyper | None
+    speed: Hyper
+    frozen: bool = eqx.field(static=True)
+
+    def __init__(self, w_std: Hyper = 1.0, b_std: Hyper | None = None, *, speed: Hyper = 1.0, frozen: bool = False):
+        self.w_std, self.b_std, self.speed = w_std, b_std, speed
+        self.frozen = frozen or (isinstance(speed, int | float) and speed == 0)
 
     def check(self, layer: Any, signal: Signal) -> None:
         """Raise on negative scales, and where the limit is not known."""
         positive(layer, "w_std", self.w_std)
         positive(layer, "b_std", self.b_std)
+        positive(layer, "speed", self.speed)
         known_limit(layer, signal)
 
     def draw(self, key: Array, weight: tuple[int, ...], bias: tuple[int, ...], fans: Fans) -> Affine:
@@ -284,18 +291,36 @@ class RandomAffine(eqx.Module):
         if fans.parametrization.in_weights:
             w = w * (like(self.w_std, w) * fans.size)
             b = None if b is None else b * like(self.b_std, b)
-        return Affine(w, b, fans)
+        root = self._root(w)
+        return Affine(w / root, None if b is None else b / root, fans)
 
     def held(self, params: Affine) -> Affine:
         """The parameters as training sees them: frozen ones have no gradient."""
-        return lax.stop_gradient(params) if self.frozen else params
+        if self.frozen:
+            return lax.stop_gradient(params)
+        if self._is_plain:
+            return params
+        return jax.tree.map(lambda p: jnp.where(like(self.speed, p) > 0, p, lax.stop_gradient(p)), params)
 
     def scaled(self, params: Affine, product: Array) -> Array:
         """`product` is the weight's bare action on the input; add the scales and the bias."""
+        root = self._root(product)
         if params.fans.parametrization.in_weights:
-            return product if params.bias is None else product + params.bias
+            return product * root if params.bias is None else (product + params.bias) * root
         y = product * (like(self.w_std, product) * params.fans.size)
-        return y if params.bias is None else y + like(self.b_std, y) * params.bias
+        return y * root if params.bias is None else (y + like(self.b_std, y) * params.bias) * root
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether all is drawn as the parametrization says: learned at the speed 1, or not at all."""
+        return self.frozen or (isinstance(self.speed, int | float) and self.speed == 1)
+
+    def _root(self, array: Array) -> Array | float:
+        """The root of the speed; 1 where nothing is learned."""
+        if self._is_plain:
+            return 1.0
+        speed = jnp.asarray(self.speed, array.dtype)
+        return jnp.sqrt(jnp.where(speed > 0, speed, 1))
 
     def propagate(self, k: Kernel, mean: Callable[[Array, Pairs], Array], fan_in: int | None) -> Kernel:
         """`mean` averages second moments over the taps of one output; `fan_in` counts taps times channels."""
@@ -317,9 +342,9 @@ class RandomAffine(eqx.Module):
         if self.frozen:
             return 0.0
         if k.parametrization is Parametrization.NTK:
-            return nngp
+            return like(self.speed, nngp) * nngp
         assert fan_in is not None  # `known_limit` has looked
-        return fan_in * averaged + (0.0 if self.b_std is None else 1.0)
+        return like(self.speed, nngp) * (fan_in * averaged + (0.0 if self.b_std is None else 1.0))
 
 
 def known_limit(layer: Any, signal: Signal) -> None:
@@ -352,9 +377,10 @@ class Dense(AbstractLayer):
 
     - `width`: output channels; `None` leaves it to `init(width=...)` and to infinity.
     - `w_std`, `b_std`: standard deviations of weights (times `sqrt(fan_in)`) and biases; `None` is no bias.
-    - `frozen`: the parameters are not trained, and add nothing to the tangent kernel.
+    - `speed`: how fast gradient descent changes what the layer does, 1 unless said.
+    - `frozen`: the speed is 0: the parameters are not trained, and add nothing to the tangent kernel.
 
-    `K' = w_std^2 K + b_std^2` and `T' = K' + w_std^2 T`.
+    `K' = w_std^2 K + b_std^2` and `T' = speed K' + w_std^2 T`.
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(10))
@@ -369,10 +395,11 @@ class Dense(AbstractLayer):
         *,
         w_std: Hyper = 1.0,
         b_std: Hyper | None = None,
+        speed: Hyper = 1.0,
         frozen: bool = False,
     ):
         self.width = width
-        self.affine = RandomAffine(w_std, b_std, frozen)
+        self.affine = RandomAffine(w_std, b_std, speed=speed, frozen=frozen)
 
     def describe(self, signal: Signal) -> Signal:
         self.affine.check(self, signal)

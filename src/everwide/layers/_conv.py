@@ -93,6 +93,7 @@ class AbstractConv(AbstractLayer):
         padding: str | Sequence[Sequence[int]] = "SAME",
         w_std: Hyper = 1.0,
         b_std: Hyper | None = None,
+        speed: Hyper = 1.0,
         frozen: bool = False,
     ):
         axes = len(window)
@@ -101,7 +102,7 @@ class AbstractConv(AbstractLayer):
         self.strides = per_axis(name(self), "strides", strides, axes)
         self.dilation = per_axis(name(self), "dilation", dilation, axes)
         self.padding = checked_padding(name(self), padding, axes)
-        self.affine = RandomAffine(w_std, b_std, frozen)
+        self.affine = RandomAffine(w_std, b_std, speed=speed, frozen=frozen)
 
     @abc.abstractmethod
     def geometry(self, sites: tuple[int, ...]) -> tuple[Slide, ...]:
@@ -141,7 +142,7 @@ class Conv(AbstractSharedConv):
 
     - `window`: filter size for each site axis. `strides`, `dilation`: a number, or one for each axis.
     - `padding`: `"SAME"`, `"VALID"`, `"CIRCULAR"`, or pairs `(low, high)`.
-    - `width`, `w_std`, `b_std`, `frozen`: as in `Dense`.
+    - `width`, `w_std`, `b_std`, `speed`, `frozen`: as in `Dense`.
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Conv((3, 3), w_std=2**0.5), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(10))

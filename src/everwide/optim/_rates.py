@@ -133,7 +133,7 @@ def _matching(at: Visit, params: Any, parts: int) -> None:
 def _affine_rates(affine: RandomAffine, params: Affine, rule: Rule) -> Affine:
     """Factors in place of the weight and the bias; what is missing (masked trees) stays missing."""
     fans = params.fans
-    moved = 0.0 if affine.frozen else 1.0
+    moved = 0.0 if affine.frozen else 1.0 if rule is Rule.SGD else affine.speed**0.5  # its gradients know half of it
     weight = moved * _unit_rate(fans, rule, fans.reads_hidden) * _drawn_size(affine.w_std * fans.size, fans, rule)
     bias = None
     if affine.b_std is not None:

@@ -1,7 +1,7 @@
 """A network with the variances at which it keeps its signals."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -9,7 +9,7 @@ import equinox as eqx
 from ... import layers
 from ..._walk import Visit, visit
 from ...activations import AbstractActivation
-from ...layers import AbstractLayer, LayerNorm, RandomAffine, Repeat, Serial
+from ...layers import AbstractLayer, LayerNorm, Repeat, Serial
 from ...signal import ArchitectureError
 from ._critical_init import CriticalPoint, Kind, critical_init
 from ._phase import continuous
@@ -174,7 +174,7 @@ class _Tuner:
             raise at.refusal(_MADE)
         weight, bias = self._variances(at, reads)
         (old,) = layer.weights().values()
-        new = RandomAffine(math.sqrt(weight), _bias_std(bias, old.b_std), old.frozen)
+        new = replace(old, w_std=math.sqrt(weight), b_std=_bias_std(bias, old.b_std))
         tuned = eqx.tree_at(lambda one: next(iter(one.weights().values())), layer, new)
         return tuned, _Reading(fresh=False, moved=reads.moved)
 
