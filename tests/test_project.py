@@ -98,7 +98,7 @@ def test_lines_of_code_are_counted(tmp_path):
 
 def test_the_library_is_no_larger_than_it_must_be():
     # 19 500 for the house as it was drawn; a new room (real networks, their curves and rates) asks for its own here.
-    assert sum(code_lines(path) for path in SOURCES) <= 28_440
+    assert sum(code_lines(path) for path in SOURCES) <= 29_130
 
 
 def private_neighbours(path: Path) -> Iterator[str]:
@@ -184,7 +184,7 @@ OBJECTS = public_api.exported()
 def test_the_public_surface_is_small():
     lines = public_api.SNAPSHOT.read_text().splitlines()
     objects = [line for line in lines if not public_api.MEMBER.match(line)]
-    assert len(objects) <= 265
+    assert len(objects) <= 267
     assert len([o for o in objects if re.fullmatch(r"everwide\.\w+", o.partition("(")[0])]) <= 45
 
 

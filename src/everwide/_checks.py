@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-_OURS = ("everwide", "equinox", "jaxtyping", "jax", "beartype")
+_OURS = ("everwide", "equinox", "jaxtyping", "jax", "beartype", "sklearn")
 
 
 class InputError(ValueError):

@@ -147,7 +147,8 @@ WEIGHED = {
     "a list": ([1.0, 2.0], r"class_weight=\[1.0, 2.0\]: expected None"),
 }
 DATA = {
-    "NaN in X": (NAN, TARGETS, None, "Input X contains NaN"),
+    "infinity in X": (np.where(np.isnan(NAN), np.inf, NAN), TARGETS, None, "Input X contains infinity"),
+    "infinity and NaN in X": (np.where(CLASSES[:, None], np.inf, NAN), TARGETS, None, "Input X contains"),
     "infinity in y": (ROWS, np.where(CLASSES, np.inf, TARGETS), None, "contains infinity"),
     "one row": (ROWS[:1], TARGETS[:1], None, "minimum of 2 is required"),
     "fewer targets": (ROWS, TARGETS[:5], None, "inconsistent numbers of samples"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from everwide.estimators._base import Quantiles, TwoViews
+from everwide.estimators._scaling import Quantiles, TwoViews
 
 pytestmark = pytest.mark.once
 

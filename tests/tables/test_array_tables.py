@@ -160,7 +160,7 @@ def test_parquet(tmp_path):
     frame = pandas.DataFrame({"x": X[:, 0], "day": days, "kind": kinds, "flag": CLASSES > 0, "y": NUMBERS})
     frame.to_parquet(tmp_path / "data.parquet")
     table = read_table(tmp_path / "data.parquet")
-    assert table.names == ("x", "day", "kind=a", "kind=b", "flag")
+    assert table.names == ("x", "day", "kind=a", "kind=b", "kind is missing", "flag")
     np.testing.assert_array_equal(table.x[:2, 1], [0, 2])
 
 
@@ -168,9 +168,9 @@ def test_inputs_of_two_files_are_encoded_alike(tmp_path):
     (tmp_path / "a.csv").write_text("x,c,y\n" + "1,red,5\n,blue,6\n" * 3)
     (tmp_path / "b.csv").write_text("x,c,y\n2,green,7\n3,red,8\n3,green,8\n")
     first, second = read_inputs(tmp_path / "a.csv", tmp_path / "b.csv", target="y")
-    assert first.names == second.names == ("x", "c=blue", "c=green", "c=red")
+    assert first.names == second.names == ("x", "x is missing", "c=blue", "c=green", "c=red")
     assert first.y is None
-    np.testing.assert_array_equal(second.x, [[2, 0, 1, 0], [3, 0, 0, 1], [3, 0, 1, 0]])
+    np.testing.assert_array_equal(second.x, [[2, 0, 0, 1, 0], [3, 0, 0, 0, 1], [3, 0, 0, 1, 0]])
     assert len(first.x) == 6
     (tmp_path / "c.csv").write_text("x,d,y\n2,green,7\n3,red,8\n")
     with pytest.raises(TableError, match="have different columns"):

@@ -178,7 +178,11 @@ def test_missing_infinite_and_mixed_values_get_the_median(table_of):
     lines[3], lines[5], lines[7] = ",3,3,1.5", "5,inf,5,2.5", "7,7,oops,3.5"
     table = table_of("missing,infinite,mixed,y\n" + "\n".join(lines))
     others = lambda row: np.median([i for i in range(20) if i != row])
-    np.testing.assert_array_equal([table.x[3, 0], table.x[5, 1], table.x[7, 2]], [others(3), others(5), others(7)])
+    assert table.names == tuple(
+        f"{name}{end}" for name in ("missing", "infinite", "mixed") for end in ("", " is missing")
+    )
+    np.testing.assert_array_equal([table.x[3, 0], table.x[5, 2], table.x[7, 4]], [others(3), others(5), others(7)])
+    np.testing.assert_array_equal(table.x[:, 1::2], np.arange(20)[:, None] == [3, 5, 7])
     said = " ".join(table.notes)
     for words in ("Missing values were filled with the median of the column: missing, mixed", "infinite", "mixed"):
         assert words in said
@@ -213,18 +217,23 @@ def test_identifiers_and_row_numbers_are_dropped(table_of):
     assert any("count the rows: unnamed 1, id" in text for text in table.notes)
 
 
-@pytest.mark.parametrize(("levels", "kept"), [(50, True), (51, False)])
-def test_how_many_categories_are_too_many(table_of, levels, kept):
-    table = table_of("x,c,y\n" + rows(lambda i: f"{i * i},v{i % levels},{i / 3}", 120))
-    assert table.x.shape[1] == (1 + levels if kept else 1)
-    if kept:
-        np.testing.assert_array_equal(table.x[:, 1:].sum(axis=1), 1)
+@pytest.mark.parametrize("levels", [50, 51])
+def test_of_many_categories_the_most_frequent_are_told_apart(table_of, levels):
+    numbers = [i % levels for i in range(102)] + [0] * 20
+    table = table_of("x,c,y\n" + rows(lambda i: f"{i * i},v{numbers[i]},{i / 3}", 122))
+    assert table.x.shape[1] == 1 + 50
+    np.testing.assert_array_equal(table.x[:, 1:].sum(axis=1), 1)
+    assert table.x[:, table.names.index("c=v0")].sum() == numbers.count(0)
+    assert (
+        ("c: any other" in table.names) == any("share one column: c" in text for text in table.notes) == (levels > 50)
+    )
 
 
-def test_a_missing_category_has_zeros(table_of):
+def test_a_missing_category_is_one_too(table_of):
     table = table_of("x,c,y\n" + rows(lambda i: f"{i * i},{'' if i == 4 else 'ab'[i % 2]},{i / 3}"))
-    np.testing.assert_array_equal(table.x[3:6, 1:], [[0, 1], [0, 0], [0, 1]])
-    assert any("Rows without a category" in text for text in table.notes)
+    assert table.names[1:] == ("c=a", "c=b", "c is missing")
+    np.testing.assert_array_equal(table.x[3:6, 1:], [[0, 1, 0], [0, 0, 1], [0, 1, 0]])
+    assert any("say where values were missing: c" in text for text in table.notes)
 
 
 def test_pixels_are_images(table_of):

@@ -8,127 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import scipy.special
 from jaxtyping import Float
-from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.utils import check_array, check_random_state, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .._checks import InputError
 from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
+from ._frames import check_labels, class_notes, dense, encoder_of, known_weights, needs_encoding
 from ._learn import Choice, Goal, Learned, Task, batches, learn, show, solved
-
-_CONSTANT = 1e-12  # of the size of a column: below, it does not vary
-_SMALLEST = 1e-290  # below, a number is zero: its inverse would be infinite
-_MOST_KNOTS = 1000
-_OUTERMOST = 1e-3  # a share of rows: no rank is further out in the Gaussian
-
-
-@dataclass(frozen=True)
-class InputScaling:
-    """`(x - mean) * factor`. Columns that never vary have the factor 0: a network is not shown what it cannot learn.
-
-    Images are scaled by channel, other inputs by column. The mean square of all columns is 1, constant ones included.
-    """
-
-    mean: Float[np.ndarray, " channels"]
-    factor: Float[np.ndarray, " channels"]
-
-    @classmethod
-    def of(cls, x: Float[np.ndarray, "n *sites channels"], weights: Float[np.ndarray, " n"]) -> "InputScaling":
-        """Of training rows."""
-        rows = x.reshape(-1, x.shape[-1])
-        share = np.repeat(weights, len(rows) // len(x))
-        share = share / share.sum()
-        mean, std, largest = _moments(rows, share)
-        varies = std > _CONSTANT
-        shown = max(int(varies.sum()), 1)
-        factor = np.where(varies, np.sqrt(len(varies) / shown) / np.where(varies, std, 1.0), 0.0)
-        return cls(mean * largest, factor / largest)
-
-    def __call__(self, x: Float[np.ndarray, "n *sites channels"]) -> Float[np.ndarray, "n *sites channels"]:
-        return (x - self.mean) * self.factor
-
-
-@dataclass(frozen=True)
-class TargetScaling:
-    """`(y - mean) / std`, one for each output; `std` is 1 where a target never varies."""
-
-    mean: Float[np.ndarray, " outputs"]
-    std: Float[np.ndarray, " outputs"]
-
-    @classmethod
-    def of(cls, y: Float[np.ndarray, "n outputs"], weights: Float[np.ndarray, " n"]) -> "TargetScaling":
-        """Of training rows."""
-        mean, std, largest = _moments(y, weights / weights.sum())
-        return cls(mean * largest, np.where(std > _CONSTANT, std * largest, 1.0))
-
-    def __call__(self, y: Float[np.ndarray, "n outputs"]) -> Float[np.ndarray, "n outputs"]:
-        return (y - self.mean) / self.std
-
-    def back(self, y: Float[np.ndarray, "*any outputs"]) -> Float[np.ndarray, "*any outputs"]:
-        """In the user's units again."""
-        return y * self.std + self.mean
-
-
-@dataclass(frozen=True)
-class Quantiles:
-    """For each column, values of training rows and the quantiles of a Gaussian that belong to their ranks."""
-
-    knots: tuple[Float[np.ndarray, " _"], ...]
-    scores: tuple[Float[np.ndarray, " _"], ...]
-
-    @classmethod
-    def of(cls, x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]) -> "Quantiles":
-        """Of training rows; a row of weight w counts as w rows."""
-        columns = [_knots(column, weights) for column in x.T]
-        return cls(tuple(knots for knots, _ in columns), tuple(scores for _, scores in columns))
-
-    def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Between values the quantiles are straight lines; beyond the outermost ones they stay."""
-        scored = np.empty(x.shape)
-        for at, (knots, scores) in enumerate(zip(self.knots, self.scores, strict=True)):
-            scored[:, at] = np.interp(x[:, at], knots, scores)
-        return scored
-
-
-def _knots(column: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    values, place = np.unique(column, return_inverse=True)
-    counts = np.bincount(place, weights, len(values))
-    ranks = (np.cumsum(counts) - counts / 2) / counts.sum()
-    kept = np.unique(np.linspace(0, len(values) - 1, _MOST_KNOTS).astype(int))
-    return values[kept], scipy.special.ndtri(np.clip(ranks[kept], _OUTERMOST, 1 - _OUTERMOST))
-
-
-@dataclass(frozen=True)
-class TwoViews:
-    """Scaled columns beside their scaled quantiles."""
-
-    plain: InputScaling
-    quantiles: Quantiles
-    ranked: InputScaling
-
-    @classmethod
-    def of(cls, x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]) -> "TwoViews":
-        """Of training rows."""
-        quantiles = Quantiles.of(x, weights)
-        return cls(InputScaling.of(x, weights), quantiles, InputScaling.of(quantiles(x), weights))
-
-    def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n more"]:
-        return np.concatenate([self.plain(x), self.ranked(self.quantiles(x))], axis=1)
-
-
-def _moments(
-    rows: Float[np.ndarray, "n k"], share: Float[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Mean and standard deviation in units of the largest entry, which keeps squares finite; and that entry."""
-    largest = np.abs(rows).max(0)
-    largest = np.where(largest > _SMALLEST, largest, 1.0)
-    unit = rows / largest
-    mean = share @ unit
-    return mean, np.sqrt(share @ (unit - mean) ** 2), largest
-
+from ._scaling import Groups, InputScaling, TwoViews
 
 _MOST_ROWS = 20_000
 _FARTHEST = 1e17  # squares of scaled inputs stay finite, in float32 too
@@ -141,6 +31,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
     architecture: Any = field(default="auto", kw_only=False)
     input_shape: Any = None
     max_rows: Any = None
+    categorical_features: Any = "from_dtype"
     random_state: Any = None
     verbose: Any = False
 
@@ -172,11 +63,50 @@ class AbstractWide(BaseEstimator, abc.ABC):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learned")
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags
+
     # Fitting
 
-    def _validated(self, X: Any, y: Any = "no_validation", **checks: Any) -> Any:
-        reset = not isinstance(y, str)
-        return validate_data(self, X, y, reset=reset, allow_nd=True, dtype=np.float64, **checks)
+    def _validated(self, X: Any, y: Any = "no_validation", sample_weight: Any = None, **checks: Any) -> Any:
+        """Rows as numbers: of frames, categories and missing values by an encoder, which `fit` makes."""
+        reset, rows = not isinstance(y, str), dense(X)
+        if reset:
+            check_labels(y, several=bool(checks.get("multi_output")))
+            self._encoder: Any = None
+            self._notes: tuple[str, ...] = ()
+            if self._looks_at_columns(rows):
+                return self._encoded(rows, y, sample_weight, **checks)
+        if self._encoder is None:
+            validated = validate_data(self, rows, y, reset=reset, allow_nd=True, dtype=np.float64, **checks)
+            self._notes = class_notes(validated[1]) if reset and is_classifier(self) else self._notes
+            return validated
+        self._check_columns(rows, reset=False)
+        return check_array(self._encoder.transform(rows))
+
+    def _encoded(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Training rows, from which an encoder has learned."""
+        self._check_columns(X, reset=True)
+        _, y = check_X_y(np.zeros((len(X), 1)), y, estimator=self, **checks)
+        weights, classifies = known_weights(sample_weight, len(X)), is_classifier(self)
+        self._encoder, x = encoder_of(X, y, weights, self.categorical_features, classifies)
+        self._notes = (*self._encoder.notes, *(class_notes(y) if classifies else ()))
+        return x, y
+
+    def _looks_at_columns(self, X: Any) -> bool:
+        return self.input_shape is None and needs_encoding(X, self.categorical_features)
+
+    def _check_columns(self, X: Any, reset: bool) -> None:
+        """Their names and their number are those of the training rows, or become so."""
+        validate_data(self, X, reset=reset, skip_check_array=True)
+
+    def _groups(self) -> Groups:
+        """The column of X that a feature comes from, for the zeros and ones of categories; -1 for numbers."""
+        encoder = self._encoder
+        return None if encoder is None else np.where(encoder.indicator, encoder.source, -1)
 
     def _folded(self, x: Float[np.ndarray, "n *given"]) -> Float[np.ndarray, "n *shape"]:
         """Flat rows as images, where the user says so."""
@@ -255,8 +185,9 @@ class AbstractWide(BaseEstimator, abc.ABC):
         self._shape: tuple[int, ...] = rows.x.shape[1:]
         self._given = self._given_network()
         views = TwoViews if self._given is None and rows.x.ndim == 2 else InputScaling
-        self._scaling: InputScaling | TwoViews = views.of(rows.x, rows.copies)
+        self._scaling: InputScaling | TwoViews = views.of(rows.x, rows.copies, self._groups())
         learned = learn(rows._replace(x=self._scaling(rows.x)), self._given, goal, self._seed())
+        learned = replace(learned, choice=replace(learned.choice, notes=self._notes))
         if self.verbose:
             sys.stdout.write(f"{learned.choice}\n")
         return learned

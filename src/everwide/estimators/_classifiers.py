@@ -70,7 +70,7 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
 
     def _first_rows(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> Task:
         """Task, with names and shares of the classes kept."""
-        x, y = self._validated(X, y, ensure_min_samples=2)
+        x, y = self._validated(X, y, sample_weight, ensure_min_samples=2)
         y = column_or_1d(y, warn=True)
         copies = self._weights(sample_weight, x)
         kept = self._kept(copies, y)

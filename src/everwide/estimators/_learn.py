@@ -149,6 +149,7 @@ class Choice:
     tried: int  # combinations that were compared
     rows: int  # that are learned from
     rows_compared: int  # on which networks were compared
+    notes: tuple[str, ...] = ()  # sentences on what was done to the columns of X, and on rare classes
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: an endless time is null."""
@@ -166,7 +167,7 @@ class Choice:
         ]
         if self.jitter:
             lines.append(f"jitter {self.jitter:.2g} was added to the diagonal")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])
 
 
 class Task(NamedTuple):

@@ -10,8 +10,9 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import InputError, probability
-from ._base import AbstractWide, TargetScaling, ridge_and_time, ridge_or_auto
+from ._base import AbstractWide, ridge_and_time, ridge_or_auto
 from ._learn import Goal, Learned, Task, squared_error
+from ._scaling import TargetScaling
 from ._uncertainty import Spread, checked_which, log_density, noise_of, uncertainty_of, weighted_quantile
 
 
@@ -39,7 +40,7 @@ class AbstractWideRegression(RegressorMixin, AbstractWide):
 
     def _first_rows(self, X: Any, y: Any, sample_weight: Any) -> Task:
         """Checked and scaled, with the scale kept."""
-        x, y = self._validated(X, y, multi_output=True, y_numeric=True, ensure_min_samples=2)
+        x, y = self._validated(X, y, sample_weight, multi_output=True, y_numeric=True, ensure_min_samples=2)
         weights = self._weights(sample_weight, x)
         self._flat = y.ndim == 1
         kept = self._kept(weights)
@@ -79,12 +80,14 @@ class WideRegressor(AbstractWideRegression):
         input_shape: of one example, such as `(8, 8, 1)`, where rows are flattened images. Arrays `(n, h, w, c)` are
             images as they are.
         max_rows: learn from a random part of the rows.
+        categorical_features: which columns are categories: "from_dtype" takes texts and the type "category" of pandas;
+            or a mask of all columns, or numbers or names of some of them; or None.
         random_state: which part; and on which rows networks are compared, beyond 1000 rows (500 images).
         verbose: print the choice.
 
     After `fit`: `network_`, `leave_one_out_` (each training row, predicted from all others), `dual_coef_`, and
     `choice_` with `description`, `depth`, `activation`, `frozen`, `which`, `relative_ridge`, `relative_time`, `score`,
-    `scored_by`, `jitter`, `tried`, `rows`, `rows_compared` and `to_dict()`.
+    `scored_by`, `jitter`, `tried`, `rows`, `rows_compared`, `notes` (on columns) and `to_dict()`.
 
     >>> import numpy as np
     >>> from everwide.estimators import WideRegressor

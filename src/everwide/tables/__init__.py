@@ -9,8 +9,10 @@ except ModuleNotFoundError as error:
     message = "everwide.tables reads files with pandas, which is not installed: pip install 'everwide[cli]'"
     raise ModuleNotFoundError(message, name=error.name) from error
 
+from ._encoder import encode_frame as encode_frame
 from ._pool import read_pool as read_pool
 from ._read import read_inputs as read_inputs
 from ._read import read_table as read_table
 from ._table import Table as Table
 from ._table import TableError as TableError
+from ._table import TableWarning as TableWarning

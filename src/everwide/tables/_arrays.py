@@ -4,11 +4,12 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from .._engine import MemoryBudgetError, require
+from ._plans import LARGEST
 from ._table import MOST_COLUMNS, TableError, listed_names, printable
 
 _INPUTS = ("x", "data", "images", "inputs", "features", "x_train")
@@ -113,3 +114,16 @@ def shaped(x: np.ndarray, key: str, source: str) -> tuple[np.ndarray, tuple[str,
     if x.ndim == 4 and x.shape[1] in _CHANNELS and x.shape[3] not in _CHANNELS and x.shape[2] == x.shape[3]:
         return np.moveaxis(x, 1, -1), ("The channels of the images came first, and were moved to the end.",)
     return x, ()
+
+
+def fill(x: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """Medians of columns where numbers are missing or beyond all bounds; and in which columns they were."""
+    lost = np.isnan(x)
+    infinite = ~lost & ~(np.abs(x) <= LARGEST)
+    empty = (lost | infinite).all(axis=0)
+    where = {"empty": empty, "infinite": infinite.any(axis=0) & ~empty, "missing": lost.any(axis=0) & ~empty}
+    bad = (lost | infinite) & ~empty
+    for column in np.flatnonzero(bad.any(axis=0)):
+        rows = bad[:, column]
+        x[rows, column] = np.median(x[~rows, column])
+    return x, where

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ._columns import Target, chosen_name, read_target
 from ._read import encoded_inputs, named_arrays, of_array, raw_file
 from ._table import Table, TableError
+from ._target import Target, chosen_name, read_target
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 import csv
 import math
-import re
 import warnings
 from collections import Counter
 from dataclasses import replace
@@ -13,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from .._engine import require
-from ._arrays import inputs_of, load, shaped, target_of
-from ._columns import Target, chosen_name, encode, fill, read_target
+from ._arrays import fill, inputs_of, load, shaped, target_of
+from ._encoder import are_pixels, encode
 from ._table import MOST_COLUMNS, Table, TableError, listed_names, printable, unique_names
+from ._target import Target, chosen_name, read_target
 
 _SAMPLE = 1 << 16  # bytes that are looked at before the file is read
 _MORE_MISSING = ["?"]  # beside what pandas takes as missing
@@ -313,8 +313,7 @@ def of_array(x: np.ndarray, key: str, source: str, *learned: str) -> Table:
 def _inputs(x: np.ndarray, names: tuple[str, ...], source: str, *notes: str) -> Table:
     """A table without targets; columns that are called pixels, as many as a square has, are an image."""
     side = math.isqrt(len(names))
-    pixels = side >= 4 and side**2 == len(names) and all(re.match(r"pix(el)?\W?_?\d", name.lower()) for name in names)
-    return Table(x, None, names, "", None, source, notes, (side, side, 1) if pixels else None)
+    return Table(x, None, names, "", None, source, notes, (side, side, 1) if are_pixels(names) else None)
 
 
 def _without(raw: Raw, target: str | None) -> pd.DataFrame:

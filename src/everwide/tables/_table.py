@@ -24,6 +24,15 @@ class TableError(InputError):
     """
 
 
+class TableWarning(UserWarning):
+    """Rows hold what training rows did not: levels of a category, or gaps, that nothing is known of.
+
+    >>> import warnings
+    >>> from everwide.tables import TableWarning
+    >>> warnings.filterwarnings("ignore", category=TableWarning)
+    """
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Examples and targets of a file. Made by `read_table`, `read_inputs` and `Table.digits`.

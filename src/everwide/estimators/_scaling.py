@@ -1,0 +1,131 @@
+"""Inputs and targets in units of the training rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.special
+from jaxtyping import Float, Int
+
+_CONSTANT = 1e-12  # of the size of a column: below, it does not vary
+_SMALLEST = 1e-290  # below, a number is zero: its inverse would be infinite
+_RAREST = 0.2  # the least standard deviation of a category: rare levels do not drown all else
+_BINARY = np.array([0.0, 1.0])
+_MOST_KNOTS = 1000
+_OUTERMOST = 1e-3  # a share of rows: no rank is further out in the Gaussian
+
+Groups = Int[np.ndarray, " d"] | None
+
+
+@dataclass(frozen=True)
+class InputScaling:
+    """`(x - mean) * factor`. Columns that never vary have the factor 0: a network is not shown what it cannot learn.
+
+    Images are scaled by channel, other inputs by column. The mean square of all columns is 1, constant ones included.
+    Columns of one group (the levels of a category) have one factor, and together the variance of one column.
+    """
+
+    mean: Float[np.ndarray, " channels"]
+    factor: Float[np.ndarray, " channels"]
+
+    @classmethod
+    def of(
+        cls, x: Float[np.ndarray, "n *sites channels"], weights: Float[np.ndarray, " n"], groups: Groups = None
+    ) -> "InputScaling":
+        """Of training rows; the columns of no group have the number -1."""
+        rows = x.reshape(-1, x.shape[-1])
+        share = np.repeat(weights, len(rows) // len(x))
+        share = share / share.sum()
+        mean, std, largest = _moments(rows, share)
+        varies = std > _CONSTANT
+        units = int(varies.sum())
+        if groups is not None:
+            units = int((varies & (groups < 0)).sum()) + len(np.unique(groups[varies & (groups >= 0)]))
+            for group in np.unique(groups[groups >= 0]):
+                std[groups == group] = max(np.sqrt(np.sum(std[groups == group] ** 2)), _RAREST)
+        shown = max(units, 1)
+        factor = np.where(varies, np.sqrt(len(varies) / shown) / np.where(varies, std, 1.0), 0.0)
+        return cls(mean * largest, factor / largest)
+
+    def __call__(self, x: Float[np.ndarray, "n *sites channels"]) -> Float[np.ndarray, "n *sites channels"]:
+        return (x - self.mean) * self.factor
+
+
+@dataclass(frozen=True)
+class TargetScaling:
+    """`(y - mean) / std`, one for each output; `std` is 1 where a target never varies."""
+
+    mean: Float[np.ndarray, " outputs"]
+    std: Float[np.ndarray, " outputs"]
+
+    @classmethod
+    def of(cls, y: Float[np.ndarray, "n outputs"], weights: Float[np.ndarray, " n"]) -> "TargetScaling":
+        """Of training rows."""
+        mean, std, largest = _moments(y, weights / weights.sum())
+        return cls(mean * largest, np.where(std > _CONSTANT, std * largest, 1.0))
+
+    def __call__(self, y: Float[np.ndarray, "n outputs"]) -> Float[np.ndarray, "n outputs"]:
+        return (y - self.mean) / self.std
+
+    def back(self, y: Float[np.ndarray, "*any outputs"]) -> Float[np.ndarray, "*any outputs"]:
+        """In the user's units again."""
+        return y * self.std + self.mean
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """For each column, values of training rows and the quantiles of a Gaussian that belong to their ranks."""
+
+    knots: tuple[Float[np.ndarray, " _"], ...]
+    scores: tuple[Float[np.ndarray, " _"], ...]
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], groups: Groups = None) -> "Quantiles":
+        """Of training rows; a row of weight w counts as w rows. The zeros and ones of groups stay what they are."""
+        ranked = np.full(x.shape[1], True) if groups is None else groups < 0
+        columns = [_knots(x[:, at], weights) if ranked[at] else (_BINARY, _BINARY) for at in range(x.shape[1])]
+        return cls(tuple(knots for knots, _ in columns), tuple(scores for _, scores in columns))
+
+    def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Between values the quantiles are straight lines; beyond the outermost ones they stay."""
+        scored = np.empty(x.shape)
+        for at, (knots, scores) in enumerate(zip(self.knots, self.scores, strict=True)):
+            scored[:, at] = np.interp(x[:, at], knots, scores)
+        return scored
+
+
+def _knots(column: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    values, place = np.unique(column, return_inverse=True)
+    counts = np.bincount(place, weights, len(values))
+    ranks = (np.cumsum(counts) - counts / 2) / counts.sum()
+    kept = np.unique(np.linspace(0, len(values) - 1, _MOST_KNOTS).astype(int))
+    return values[kept], scipy.special.ndtri(np.clip(ranks[kept], _OUTERMOST, 1 - _OUTERMOST))
+
+
+@dataclass(frozen=True)
+class TwoViews:
+    """Scaled columns beside their scaled quantiles."""
+
+    plain: InputScaling
+    quantiles: Quantiles
+    ranked: InputScaling
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], groups: Groups = None) -> "TwoViews":
+        """Of training rows."""
+        quantiles = Quantiles.of(x, weights, groups)
+        plain, ranked = InputScaling.of(x, weights, groups), InputScaling.of(quantiles(x), weights, groups)
+        return cls(plain, quantiles, ranked)
+
+    def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n more"]:
+        return np.concatenate([self.plain(x), self.ranked(self.quantiles(x))], axis=1)
+
+
+def _moments(
+    rows: Float[np.ndarray, "n k"], share: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Mean and standard deviation in units of the largest entry, which keeps squares finite; and that entry."""
+    largest = np.abs(rows).max(0)
+    largest = np.where(largest > _SMALLEST, largest, 1.0)
+    unit = rows / largest
+    mean = share @ unit
+    return mean, np.sqrt(share @ (unit - mean) ** 2), largest
