@@ -20,6 +20,7 @@ KEPT = Path(__file__).with_suffix(".csv")
 KEYS = ("framework", "architecture", "fault", "seed")
 HELD_OUT = 5  # seeds from here on had no say in any threshold
 TORCH_SEEDS = 3
+USUAL, HORIZON = 100, 500  # steps that a jump is compared with; how long an announcement holds at least
 CAUSES = (
     "healthy",
     *FAULTS,
@@ -46,6 +47,7 @@ def measure(framework: str, name: str, fault: str, seed: int) -> dict[str, float
         "right": float(named == fault),
         "loss": float(np.nan_to_num(np.mean(losses[-20:]), nan=-1, posinf=-1)),
         "lead": np.nan,
+        "announced": len(announcements(watcher)),
     }
 
 
@@ -60,15 +62,30 @@ def figures(watcher: object) -> dict[str, float]:
 
 
 def spike(name: str, seed: int) -> dict[str, float]:
-    """A rate that grows until the loss jumps: how many steps before that it was announced (negative: after)."""
+    """A rate that grows until the loss jumps: how many steps before that it was announced, and how often in vain."""
     watcher, losses = spike_run(name, seed)
-    before = [np.median(losses[max(0, i - 20) : i]) for i in range(20, len(losses))]
-    jumped = [
-        i for i in range(20, len(losses)) if not losses[i] <= max(2 * before[i - 20], before[i - 20] + 0.3 * losses[0])
-    ]
-    told = [e["step"] for e in watcher.run.of("event") if e["name"] == "announced"]
-    lead = jumped[0] - told[0] if jumped and told else np.nan
-    return figures(watcher) | {"named": -1, "right": np.nan, "loss": np.nan, "lead": lead}
+    jump = first_jump(losses)
+    told = [(start, end) for start, end in announcements(watcher) if start < jump]
+    right = [start for start, end in told if jump <= max(end, start + HORIZON)]
+    lead = np.nan if jump == len(losses) else jump - min(right, default=jump)
+    figure = {"named": -1, "right": np.nan, "loss": np.nan, "lead": lead, "announced": len(told) - len(right)}
+    return figures(watcher) | figure
+
+
+def first_jump(losses: np.ndarray) -> int:
+    """The first step whose loss is twice the median of those before it, and much above; else the number of steps."""
+    for i in range(USUAL, len(losses)):
+        usual = np.median(losses[i - USUAL : i])
+        if not losses[i] <= max(2 * usual, usual + 0.3 * losses[0]):
+            return i
+    return len(losses)
+
+
+def announcements(watcher: object) -> list[tuple[float, float]]:
+    """From when to when a spike was announced: until curvature was far from the edge again."""
+    events = [(event["step"], event["name"]) for event in watcher.run.of("event")]
+    ends = [step for step, name in events if name == "catapult"]
+    return [(at, min((e for e in ends if e > at), default=np.inf)) for at, name in events if name == "announced"]
 
 
 def report(lines: Lines) -> str:

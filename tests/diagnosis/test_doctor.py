@@ -1,6 +1,7 @@
 """A doctor beside small training runs: what it measures, what it costs, and what it says."""
 
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,9 @@ import pytest
 import everwide.diagnosis as dg
 from everwide import InputError
 from everwide.diagnosis import _doctor
-from everwide.diagnosis._optimizers import read_state
+from everwide.diagnosis._optimizers import Optimizer, read_state
+from everwide.diagnosis._patients import chart_of
+from everwide.diagnosis._records import Findings
 from everwide.training import Mse, SoftmaxCrossEntropy
 
 LOSS = SoftmaxCrossEntropy()
@@ -166,6 +169,13 @@ class TestCost:
         assert watcher.cost.share <= 0.02
         assert "s for compiling" in str(watcher.cost)
 
+    def test_looks_do_not_come_in_a_row_after_a_pause(self, monkeypatch):
+        now = [0.0]
+        monkeypatch.setattr(_doctor, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+        watcher = doctor(budget=0.01)
+        watcher.cost.start, watcher._took, now[0], watcher._step = 0.0, {"pulse": 0.1}, 1000.0, 2000
+        assert watcher._spaced() == 2010  # half of what the budget pays for: it catches up slowly
+
     def test_most_calls_only_count(self):
         watcher, params = doctor(budget=1e-4), init()
         for _ in range(50):
@@ -230,17 +240,13 @@ class TestVerdicts:
         said = watcher.verdict()
         assert dg.read_run(tmp_path / "run.jsonl").verdict() == said
 
-    def test_a_spike_is_announced(self):
-        watcher, x, y = doctor(), *rows()
-        params = init()
-        grown = jax.tree.map(lambda p: 3 * p, params)
-        for rate, here in ((1e-3, params), (5.0, params), (5.0, grown)):
-            for _ in range(2):
-                slope = jax.grad(mean_loss)(here, x, y)
-                watcher(here)
-                here = jax.tree.map(lambda p, g, r=rate: p - r * g, here, slope)
-        names = [e["name"] for e in watcher.run.of("event")]
-        assert "announced" in names
+    def test_a_spike_is_announced_until_curvature_is_low_again(self):
+        findings, said = Findings(chart_of(init(), rows_are_units=False), {}, None), []
+        for step, ratio in enumerate([0.5, 0.8, 1.2, 3.0, 0.3, 0.8, 0.4, 0.2, 0.3, 1.1]):
+            vitals = {"record": "vitals", "value": 1.0, "gradient": 1.0}
+            said += findings._events(step, [vitals, {"record": "curvature", "ratio": ratio}], Optimizer("gd"))
+        assert [(e["step"], e["name"]) for e in said] == [(2, "announced"), (7, "catapult"), (9, "announced")]
+        assert said[1]["figures"] == {"before": 3.0, "after": 0.2}
 
 
 class TestBadInput:

@@ -21,7 +21,7 @@ from ._records import Findings
 from ._verdict import Run, Verdict
 
 _FEWEST = 500  # sittings, before they are as far apart as steps over this: a log grows as the logarithm of the steps
-_SHARES = {"curve": 0.4, "kernel": 0.15}  # of what is spent that may go into these; the rest is at every sitting
+_SHARES = {"curve": 0.5, "kernel": 0.15}  # of what is spent that may go into these; the rest is at every sitting
 _AHEAD = 1.0  # seconds whose budget may be spent before they have passed: most goes wrong in the beginning
 _APART = 300.0  # steps from the first of them to the last
 _UNKNOWN = 4  # times a pulse: what a part may cost that was not seen yet
@@ -208,11 +208,15 @@ class Doctor:
         records = self._findings.records(at, clock, signs, step, curve, kernel, optimizer, told)
         self._journal.write(records + events)
         self._pulse = None
-        self._next = self._step + 1 + self._step // _FEWEST
-        if self.cost.seconds < _AHEAD:  # as many looks as it pays for, further and further apart
-            growth = _APART ** (sum(self._took.values()) / (self._budget * _AHEAD))
-            self._next = max(self._next, int(min(growth, 10.0) * self._step))
         self._bill("writing", time.perf_counter() - begin)
+        self._next = max(self._step + 1 + self._step // _FEWEST, self._spaced())
+
+    def _spaced(self) -> int:
+        """The step before which there is no other look, so that they do not come in a row where time was saved."""
+        paid_by = sum(self._took.values()) / self._budget  # seconds
+        if self.cost.seconds < _AHEAD:  # as many looks as it pays for, further and further apart
+            return int(min(_APART ** (paid_by / _AHEAD), 10.0) * self._step)
+        return self._step + int(paid_by * self._step / self.cost.seconds / 2)
 
     def _leaves(self, params: Any, state: Any) -> list[Any]:
         """The parameters, computed; the first time, the model is admitted."""

@@ -10,8 +10,7 @@ from ._patient import PARTS, Curve, Pulse, Step, divisible
 from ._patients import Chart
 
 _QUANTILES = (0.9, 0.75, 0.5, 0.25, 0.1)  # of the losses of rows, from above: the least surprising first
-_CLOSE, _IN_SIGHT = 0.9, 0.4  # of the edge of stability, and rising: a spike may come
-_LOOKAHEAD = 2  # times the steps since the last look: how far ahead it may be announced
+_CLOSE, _CALM = 0.9, 0.5  # of the edge of stability: a spike may come; it has passed, if two looks in a row say so
 _SETTLED = 20  # steps before the second moments of Adam say something about curvature
 _ALIGNED = 0.9  # the cosine from which a step is in the direction that the state of the optimizer gives
 
@@ -21,23 +20,14 @@ def event(step: int, name: str, figures: Record) -> Record:
     return {"record": "event", "step": step, "name": name, "figures": figures}
 
 
-def _is_close(now: tuple[int, float], before: tuple[int, float] | None) -> bool:
-    """Whether curvature is at the edge of stability and rising, or will be before long if it goes on like this."""
-    (step, ratio), (past, old) = now, before or (now[0], 0.0)
-    if not ratio > max(old, _IN_SIGHT):
-        return False
-    pace = math.log(ratio / old) / (step - past) if old > 0 and step > past else 0.0
-    return ratio > _CLOSE or pace * _LOOKAHEAD * (step - past) > -math.log(ratio)
-
-
 class Findings:
     """Turns measurements of one run into records; remembers the first kernel and the last rate."""
 
     def __init__(self, chart: Chart, facts: Record, rate: float | None):
         self.chart, self.facts, self.rate = chart, facts, rate
         self._kernel: np.ndarray | None = None
-        self._ratio: tuple[int, float] | None = None
-        self._broken = self._announced = False
+        self._ratio, self._highest = 0.0, 0.0  # the last, and the highest since a spike was announced
+        self._broken = False
 
     def records(
         self,
@@ -69,14 +59,14 @@ class Findings:
         ratio = next((r["ratio"] for r in records if r["record"] == "curvature"), None)
         if ratio is None or (optimizer.kind == "adam" and (optimizer.seen or 0) < _SETTLED):
             return []
-        before, self._ratio = self._ratio, (at, ratio)
-        if not self._announced and _is_close((at, ratio), before):
-            self._announced = True
-            return [event(at, "announced", {"ratio": ratio})]
-        if self._announced and before is not None and ratio < min(0.5, before[1] / 2):
-            self._announced = False
-            return [event(at, "catapult", {"before": before[1], "after": ratio, "recovers": ratio < 1})]
-        return []
+        before, self._ratio, highest = self._ratio, ratio, self._highest
+        if highest and max(ratio, before) < _CALM:
+            self._highest = 0.0
+            return [event(at, "catapult", {"before": highest, "after": ratio})]
+        if not highest and ratio <= _CLOSE:
+            return []
+        self._highest = max(highest, ratio)
+        return [] if highest else [event(at, "announced", {"ratio": ratio})]
 
     def _rate_of(self, step: Step, optimizer: Optimizer) -> float | None:
         """As it is known, or as the last step was long in the direction of the optimizer."""
