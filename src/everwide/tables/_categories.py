@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from .._checks import InputError
+from .._engine import require
 from ._plans import AbstractPlan, Levels, TargetMeans
 from ._table import listed_names, printable
 from ._texts import Texts
@@ -52,6 +53,8 @@ class Planned(NamedTuple):
 def plan_levels(texts: Texts, targets: np.ndarray | None, weights: np.ndarray, shows: bool) -> Planned:
     """A column of each level; of too many the means of the targets, or the most frequent ones without targets."""
     missing = bool(shows and (texts.codes < 0).any())
+    columns = min(len(texts.levels), MOST_LEVELS)
+    require(8 * columns * len(texts.codes), None, "Categories as columns of zeros and ones", "Use fewer rows.")
     if len(texts.levels) > MOST_LEVELS and targets is not None:
         return _plan_means(texts, targets, weights)
     other = len(texts.levels) > MOST_LEVELS
@@ -64,37 +67,36 @@ def plan_levels(texts: Texts, targets: np.ndarray | None, weights: np.ndarray, s
 
 def _plan_means(texts: Texts, targets: np.ndarray, weights: np.ndarray) -> Planned:
     """Training rows are shown the mean of other rows: their own target would give itself away."""
-    size = len(texts.levels)
-    codes = np.where(texts.codes < 0, size, texts.codes)
-    fold = np.random.default_rng(0).permutation(len(codes)) % _FOLDS
+    size = len(texts.levels) + 1  # the last one: no level
+    codes = np.where(texts.codes < 0, size - 1, texts.codes)
+    centre = np.average(targets, axis=0, weights=weights)
+    folds = np.random.default_rng(0).permutation(len(codes)) % _FOLDS
     values = np.empty(targets.shape)
-    for number in np.unique(fold):
-        own, others = fold == number, fold != number
-        if others.any():
-            values[own] = smoothed_means(codes[others], targets[others], weights[others], size + 1)[codes[own]]
-        else:
-            values[own] = targets.mean(0)
-    means = smoothed_means(codes, targets, weights, size + 1)
-    everywhere = np.average(targets, axis=0, weights=weights)
-    plan = TargetMeans({level: code for code, level in enumerate(texts.levels)}, np.vstack([means, everywhere]))
+    for number in np.unique(folds):
+        own, others = folds == number, folds != number
+        values[own] = smoothed_means(codes[others], targets[others], weights[others], size, centre)[codes[own]]
+    means = smoothed_means(codes, targets, weights, size, centre)
+    plan = TargetMeans({level: code for code, level in enumerate(texts.levels)}, np.vstack([means, centre]))
     return Planned(plan, values, ("means",))
 
 
-def smoothed_means(codes: np.ndarray, targets: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
-    """Of each level, `(size, k)`, drawn to the mean of all rows, the more so the fewer rows it has.
+def smoothed_means(
+    codes: np.ndarray, targets: np.ndarray, weights: np.ndarray, size: int, centre: np.ndarray
+) -> np.ndarray:
+    """Of each level, `(size, k)`, drawn to the centre, the more so the fewer rows it has; that is what no row tells of.
 
-    As many rows are added as the variance within levels has of that between them (the means of a Gaussian prior, by
-    moments: an analysis of variance).
+    As many rows are added as the variance within levels has of that between them, by an analysis of variance: so the
+    means are those of a Gaussian prior. The centre is one for all folds: their own would give the fold away, and with
+    it what is left of the targets.
     """
     rows = np.bincount(codes, weights, size)
     total, seen = rows.sum(), int((rows > 0).sum())
     means = np.empty((size, targets.shape[1]))
-    for at, y in enumerate(targets.T):
-        mean = float(weights @ y / total)
-        own = np.bincount(codes, weights * (y - mean), size) / np.where(rows > 0, rows, 1.0)
-        within = float(weights @ (y - mean - own[codes]) ** 2) / max(total - seen, 1.0)
+    for at, y in enumerate((targets - centre).T):
+        own = np.bincount(codes, weights * y, size) / np.where(rows > 0, rows, 1.0)
+        within = float(weights @ (y - own[codes]) ** 2) / max(total - seen, 1.0)
         spread = max(total - float(rows @ rows) / total, np.finfo(np.float64).tiny)
         between = (float(rows @ own**2) - max(seen - 1, 0) * within) / spread
         added = total if between <= within / total else max(within / between, _LEAST_SMOOTHING)
-        means[:, at] = mean + own * rows / (rows + added)
+        means[:, at] = centre[at] + own * rows / (rows + added)
     return means

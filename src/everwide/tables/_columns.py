@@ -33,14 +33,12 @@ def is_number(dtype: Any) -> bool:
 
 def plan_column(column: pd.Series, name: str, ask: Ask, category: bool | None) -> Planned:
     """Of a column that is not of numbers, or is a category all the same; `None`: its type says it."""
-    if isinstance(column.dtype, pd.PeriodDtype):
-        column = column.dt.to_timestamp()
     spans = types.is_timedelta64_dtype(column.dtype)
     if column.isna().all():
         return _dropped(len(column), "empty")
     if category:
         return _levels(texts_of(column), ask)
-    if types.is_datetime64_any_dtype(column.dtype) or spans:
+    if types.is_datetime64_any_dtype(column.dtype) or isinstance(column.dtype, pd.PeriodDtype) or spans:
         return _times(seconds_of(column).seconds, None, ask, spans)
     if types.is_complex_dtype(column.dtype):
         return _dropped(len(column), "unreadable")

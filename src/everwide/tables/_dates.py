@@ -100,7 +100,7 @@ class Part(NamedTuple):
         return np.mod(seconds / DAY - self.start, self.period) / self.period
 
     def recurs(self, seconds: np.ndarray) -> bool:
-        """Whether these times cover two periods, and several stretches of it, some of them more than once.
+        """Whether these times cover two periods, and several stretches of it, which come twice on average.
 
         Within one period a part of the calendar tells no more than the date itself.
         """
@@ -109,7 +109,7 @@ class Part(NamedTuple):
         stretch = np.floor(self.phase(seconds) * self.stretches)
         period = np.floor((seconds / DAY - self.start) / self.period)
         different = len(np.unique(stretch))
-        return 1 < different < len(np.unique(period * self.stretches + stretch))
+        return 1 < different <= len(np.unique(period * self.stretches + stretch)) / 2
 
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -41,9 +41,9 @@ SENTENCES = {
     "constant": "Nothing can be learned from columns that never vary: {}.",
 }
 _SURPRISES = {
-    NEW: "{} hold values that no training row had: they count as no category at all, or as the mean of all rows.",
-    LOST: "{} have missing values, or such that cannot be read, and had none in the training rows: they count as the "
-    "median, or as no category at all.",
+    NEW: "Values that no training row had, in {}: they count as no category at all, or as the mean of all rows.",
+    LOST: "Missing or unreadable values in {}, which had none in the training rows: they count as the median, or as no "
+    "category at all.",
 }
 
 
@@ -197,10 +197,13 @@ def fit_frame(
     x = np.concatenate(parts, axis=1)[:, order]
     source, names, indicator = zip(*[made[at] for at in order], strict=True) if made else ((), (), ())
     done["constant"] = [columns[place] for place in np.setdiff1d(source, np.array(source)[_vary(x)]).tolist()]
-    notes = tuple(text.format(listed_names(done[key])) for key, text in SENTENCES.items() if done.get(key))
+    place_of = {name: place for place, name in enumerate(columns)}
+    told = {key: sorted(names, key=lambda name: place_of.get(name, 0)) for key, names in done.items() if names}
+    notes = tuple(text.format(listed_names(told[key])) for key, text in SENTENCES.items() if key in told)
     if not made:
-        told = f" {' '.join(notes)}" if notes else ""
-        raise TableError(f"No column of {what} is left to learn from: expected numbers or categories.{told}")
+        raise TableError(
+            " ".join([f"No column of {what} is left to learn from: expected numbers or categories.", *notes])
+        )
     facts = (unique_names(names), np.array(source), np.array(indicator, dtype=bool), notes)
     return FrameEncoder(*facts, columns, numbers, tuple(plans), order), x
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from ._texts import ENOUGH
+
 _MONEY = r"[A-Z]{0,2}[$€£¥₹]|USD|EUR|GBP|CHF|JPY|INR"
 _UNIT = r"[$€£¥₹%‰]|(?:[^\W\d_]|[°µ])(?:[^\W\d_]|[°µ/.]){0,11}[²³23]?"
 _MINUS = "-\u2212"
@@ -47,9 +49,10 @@ def numerals(levels: Sequence[str], counts: np.ndarray, form: NumberForm | None 
     if form is None:
         written = [match["digits"] for match in matches if match is not None]
         form = NumberForm(_decimal_mark(written), units.most_common(1)[0][0] if units else "")
+    several = len(units) > 1 and sum(units.values()) >= ENOUGH * counts.sum()
     read = [np.nan if match is None else _value(match, form) for match in matches]
     lone = np.array([match is None for match in matches])  # such as 1e400, which is no numeral of ours
-    return Numerals(np.where(lone, plain, read), form, tuple(units) if len(units) > 1 else ())
+    return Numerals(np.where(lone, plain, read), form, tuple(units) if several else ())
 
 
 def _unit(match: re.Match[str]) -> str:

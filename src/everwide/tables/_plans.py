@@ -218,6 +218,8 @@ def bounded(values: np.ndarray) -> np.ndarray:
 
 def seconds_of(column: pd.Series, day_first: bool | None = None) -> Dates:
     """Of dates in any form; of dates with a zone, as a clock shows them there; of spans of time, how long they are."""
+    if isinstance(column.dtype, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
     if types.is_datetime64_any_dtype(column.dtype):
         local = column.dt.tz_localize(None) if column.dt.tz is not None else column
         column = local - pd.Timestamp(0)
