@@ -140,6 +140,18 @@ def test_categories_of_numbers_are_equal_however_they_are_stored():
         np.testing.assert_array_equal(encoder.transform(pd.DataFrame({"c": other, "z": np.arange(4.0)})), x)
 
 
+def test_categories_in_an_order_are_their_places():
+    sizes = pd.CategoricalDtype(["small", "medium", "large", "huge"], ordered=True)
+    values = ["small", "large", None, "medium", "small"]
+    encoder, x = encode_frame(pd.DataFrame({"c": pd.Categorical(values, dtype=sizes)}))
+    np.testing.assert_array_equal(x, [[0, 0], [2, 0], [0.5, 1], [1, 0], [0, 0]])
+    np.testing.assert_array_equal(encoder.transform(pd.DataFrame({"c": ["huge"]})), [[3, 0]])
+    with pytest.warns(TableWarning, match="no training row had, in c"):
+        np.testing.assert_array_equal(encoder.transform(pd.DataFrame({"c": ["tiny"]})), [[0.5, 1]])
+    named, _ = encode_frame(pd.DataFrame({"c": pd.Categorical(values, dtype=sizes)}), categorical_features=["c"])
+    assert named.names[:3] == ("c=large", "c=medium", "c=small")
+
+
 @pytest.mark.parametrize("given", [[1], ["c"], [False, True], np.array([1]), pd.Index(["c"])])
 def test_ways_to_name_categories(given):
     frame = pd.DataFrame({"z": np.arange(6.0), "c": [3, 1, 2] * 2})

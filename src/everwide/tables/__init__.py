@@ -1,4 +1,4 @@
-"""Files of data as numbers for a network, with a note on everything that was done to them. Needs pandas.
+"""Files and frames of data as numbers for a network, with a note on everything that was done to them. Needs pandas.
 
 No file is executed: pickles are refused, formulas are text.
 """
@@ -6,7 +6,7 @@ No file is executed: pickles are refused, formulas are text.
 try:
     import pandas as pandas
 except ModuleNotFoundError as error:
-    message = "everwide.tables reads files with pandas, which is not installed: pip install 'everwide[cli]'"
+    message = "everwide.tables reads columns with pandas, which is not installed: pip install 'everwide[cli]'"
     raise ModuleNotFoundError(message, name=error.name) from error
 
 from ._encoder import encode_frame as encode_frame

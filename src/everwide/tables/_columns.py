@@ -10,9 +10,9 @@ from .._checks import InputError
 from ._categories import Planned, plan_levels
 from ._dates import date_forms, dates
 from ._numerals import numerals
-from ._plans import Gaps, Nothing, Times, WrittenNumbers, bounded, seconds_of
+from ._plans import Gaps, Nothing, Ordered, Times, WrittenNumbers, bounded, seconds_of
 from ._table import printable
-from ._texts import ENOUGH, Texts, texts_of
+from ._texts import ENOUGH, Texts, texts_of, written
 
 
 class Ask(NamedTuple):
@@ -44,7 +44,7 @@ def plan_column(column: pd.Series, name: str, ask: Ask, category: bool | None) -
         return _dropped(len(column), "unreadable")
     texts = texts_of(column)
     if isinstance(column.dtype, pd.CategoricalDtype) and category is None:
-        return _levels(texts, ask)
+        return _ordered(texts, column.dtype, ask) if column.dtype.ordered else _levels(texts, ask)
     return _plan_texts(texts, name, ask, category)
 
 
@@ -54,23 +54,32 @@ def _levels(texts: Texts, ask: Ask) -> Planned:
     return plan_levels(texts, ask.targets, ask.weights, ask.shows)
 
 
+def _ordered(texts: Texts, dtype: pd.CategoricalDtype, ask: Ask) -> Planned:
+    """Levels that no row has keep their places: the order is the user's."""
+    places = {written(level): place for place, level in enumerate(dtype.categories)}
+    values = texts.places(places).astype(np.float64)
+    gaps = Gaps.of(np.where(values < 0, np.nan, values), ask.weights, ask.shows)
+    lost = ("missing",) * bool((values < 0).any()) + ("shown",) * gaps.shown
+    return Planned(Ordered(places, gaps), gaps.fill(np.where(values < 0, np.nan, values)).values, ("ordered", *lost))
+
+
 def _plan_texts(texts: Texts, name: str, ask: Ask, category: bool | None) -> Planned:
     """Numbers written as text, dates, categories, or nothing that can be used."""
     if not texts.levels:
         return _dropped(len(texts.codes), "empty")
-    written = numerals(texts.levels, texts.counts)
-    share = texts.share(~np.isnan(written.values))
-    said = ("units",) * bool(written.units)
+    read = numerals(texts.levels, texts.counts)
+    share = texts.share(~np.isnan(read.values))
+    said = ("units",) * bool(read.units)
     if share >= ENOUGH:
-        gaps = Gaps.of(bounded(texts.spread(written.values)), ask.weights, ask.shows)
-        done = said + ("numbers",) * (written.form is not None) + ("mixed",) * (share < 1)
-        values = texts.spread(written.values)
+        gaps = Gaps.of(bounded(texts.spread(read.values)), ask.weights, ask.shows)
+        done = said + ("numbers",) * (read.form is not None) + ("mixed",) * (share < 1)
+        values = texts.spread(read.values)
         done += ("infinite",) * bool(np.isinf(values).any()) + ("missing",) * bool(np.isnan(values).any())
         features = gaps.fill(bounded(values))
-        return Planned(WrittenNumbers(written.form, gaps), features.values, done + ("shown",) * gaps.shown)
+        return Planned(WrittenNumbers(read.form, gaps), features.values, done + ("shown",) * gaps.shown)
     if texts.look_like(*date_forms()):
-        read = dates(texts.levels)
-        return _times(texts.spread(read.seconds), read.day_first, ask, spans=False)
+        when = dates(texts.levels)
+        return _times(texts.spread(when.seconds), when.day_first, ask, spans=False)
     if category is not None:
         raise InputError(
             f"The column {printable(name)!r} of X holds texts, such as {printable(texts.levels[0])!r}, and is not "

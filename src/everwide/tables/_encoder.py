@@ -30,6 +30,7 @@ SENTENCES = {
     "date": "Dates became numbers of days since the earliest: {}.",
     "parts": "Weekdays, times of day and times of year, as far as they come again, became columns too: {}.",
     "levels": "Categories became columns of zeros and ones: {}.",
+    "ordered": "Categories in an order became their places in it: {}.",
     "other": f"Categories with more than {MOST_LEVELS} values, of which all but the most frequent share one column: "
     "{}.",
     "means": f"Categories with more than {MOST_LEVELS} values became means of the target in other rows of the same "

@@ -182,6 +182,27 @@ class Levels(AbstractPlan):
 
 
 @dataclass(frozen=True)
+class Ordered(AbstractPlan):
+    """A category whose levels have an order: which place in it."""
+
+    places: dict[str, int]
+    gaps: Gaps
+
+    def read(self, column: pd.Series) -> Features:
+        place = texts_of(column).places(self.places)
+        features = self.gaps.fill(np.where(place < 0, np.nan, place))
+        return features._replace(surprises=(NEW,) if (place == -2).any() else features.surprises)
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        return ("",) + (MISSING,) * self.gaps.shown
+
+    @property
+    def indicators(self) -> int:
+        return int(self.gaps.shown)
+
+
+@dataclass(frozen=True)
 class TargetMeans(AbstractPlan):
     """A category of many levels: what the targets were, on average, in training rows of the same level.
 

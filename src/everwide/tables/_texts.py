@@ -47,14 +47,15 @@ def texts_of(column: pd.Series) -> Texts:
         raw, values = pd.factorize(column)
     except TypeError:  # lists and the like cannot be looked up
         raw, values = pd.factorize(column.map(str, na_action="ignore"))
-    written = [_written(value) for value in values]
-    levels = sorted(set(written) - {""})
+    shown = [written(value) for value in values]
+    levels = sorted(set(shown) - {""})
     place = {level: code for code, level in enumerate(levels)} | {"": -1}
-    codes = np.array([*(place[text] for text in written), -1])[raw]
+    codes = np.array([*(place[text] for text in shown), -1])[raw]
     return Texts(codes, levels)
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """A value as a level."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value).strip()
