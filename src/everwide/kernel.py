@@ -133,7 +133,8 @@ class Kernel(eqx.Module):
 
     `cross` covers pairs of examples `(x1, x2)`; `own1` and `own2` each example with itself, as far as somebody reads
     them. Where `cross.same`, there is one batch, paired with itself, and `cross` is also `own1` and `own2`.
-    Means are over the channels; `None` is zero.
+    Means are over the channels; `None` is zero. `data1` and `data2` are the inputs, `(channels, n1, 1)` and
+    `(channels, 1, n2)`, for a first layer that demands them.
 
     >>> import everwide as ew, jax.numpy as jnp
     >>> x = ew.Inputs(jnp.ones((2, 5, 3)))
@@ -151,6 +152,8 @@ class Kernel(eqx.Module):
     mask2: Bool[Array, "..."] | None = None
     graph1: Graph | None = None
     graph2: Graph | None = None
+    data1: Float[Array, "..."] | None = None
+    data2: Float[Array, "..."] | None = None
     sites: tuple[int, ...] = eqx.field(static=True, default=())
     channels: int | None = eqx.field(static=True, default=None)
     width: int | None = eqx.field(static=True, default=None)
@@ -218,7 +221,8 @@ class Kernel(eqx.Module):
         cross = max(demand.cross, demand.own) if self.cross.same else demand.cross
         owns = (self.own1, self.own2) if demand.own else (None, None)
         own1, own2 = (None if c is None else c.restrict(demand.own, self.rank) for c in owns)
-        return replace(self, cross=self.cross.restrict(cross, self.rank), own1=own1, own2=own2)
+        kept = replace(self, cross=self.cross.restrict(cross, self.rank), own1=own1, own2=own2)
+        return kept if demand.data else replace(kept, data1=None, data2=None)
 
     def masked(self) -> "Kernel":
         """Sites that do not exist hold zero."""

@@ -71,7 +71,8 @@ class Pairs(enum.IntEnum):
 class Demand:
     """Pairs of sites that somebody will read.
 
-    `cross` is between two different examples, `own` is of an example with itself.
+    `cross` is between two different examples, `own` is of an example with itself; `data`: the inputs themselves, for a
+    first layer that reads more of them than their products.
 
     >>> from everwide.signal import Demand, Pairs
     >>> Demand(Pairs.SAME_SITE, Pairs.NONE).all_sites().cross.name
@@ -80,6 +81,7 @@ class Demand:
 
     cross: Pairs
     own: Pairs
+    data: bool = False
 
     def all_sites(self) -> "Demand":
         """What a layer must read that mixes every site into every other."""
@@ -95,7 +97,7 @@ class Demand:
 
     def join(self, other: "Demand") -> "Demand":
         """What satisfies both."""
-        return Demand(max(self.cross, other.cross), max(self.own, other.own))
+        return Demand(max(self.cross, other.cross), max(self.own, other.own), self.data or other.data)
 
 
 @dataclass(frozen=True)

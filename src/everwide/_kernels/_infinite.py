@@ -134,6 +134,9 @@ class Infinite(AbstractKernelFunction):
         def mask(inputs, place):
             return None if inputs.mask is None else place(jnp.moveaxis(inputs.mask, 0, -1))
 
+        data = [None, None]
+        if self.net.demand(self.wanted).data:
+            data = [place(jnp.moveaxis(jnp.asarray(x.x), 0, -1)) for x, place in (first, second)]
         masks = [mask(x1, place1), mask(x2, place2)]
         if any(m is not None for m in masks):  # a batch without a mask meets one with
             masks = [_all_there(x, p) if m is None else m for m, (x, p) in zip(masks, (first, second), strict=True)]
@@ -147,6 +150,8 @@ class Infinite(AbstractKernelFunction):
             masks[1],
             _trailing(x1.graph, place1),
             _trailing(x2.graph, place2),
+            data[0],
+            data[1],
             sites=self.input_shape[:-1],
             channels=self.input_shape[-1],
             width=self.width,

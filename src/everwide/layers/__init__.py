@@ -8,6 +8,9 @@ from ._base import Dense as Dense
 from ._base import Parts as Parts
 from ._base import RandomAffine as RandomAffine
 from ._base import step as step
+from ._columns import Columns as Columns
+from ._columns import Ranks as Ranks
+from ._columns import Trees as Trees
 from ._combine import Identity as Identity
 from ._combine import Product as Product
 from ._combine import Repeat as Repeat

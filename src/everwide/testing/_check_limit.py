@@ -133,7 +133,7 @@ def _gradients(layer: AbstractLayer, limit: Limit, inputs: Inputs) -> None:
     """Finite where examples coincide or vanish; equal to difference quotients elsewhere."""
     dtype = inputs.x.dtype
     numbers = jax.tree.map(lambda a: jnp.asarray(a, dtype) if isinstance(a, float) else a, limit.net)
-    free, fixed = eqx.partition(numbers, eqx.is_inexact_array)
+    free, fixed = eqx.partition(numbers, lambda a: isinstance(a, jax.Array) and eqx.is_inexact_array(a))
 
     @quick_jit
     @jax.value_and_grad
