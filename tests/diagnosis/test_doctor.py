@@ -14,7 +14,9 @@ from everwide import InputError
 from everwide.diagnosis import _doctor
 from everwide.diagnosis._optimizers import Optimizer, read_state
 from everwide.diagnosis._patients import chart_of
-from everwide.diagnosis._records import Findings
+from everwide.diagnosis._records import Findings, _alignment
+from everwide.diagnosis._verdict import Run
+from everwide.linearization import label_alignment
 from everwide.training import Mse, SoftmaxCrossEntropy
 
 LOSS = SoftmaxCrossEntropy()
@@ -70,8 +72,8 @@ def at_every_second_step(request, monkeypatch):
     """A clock has no say in what is measured, except where the cost is tested."""
     if request.cls is not TestCost:
         monkeypatch.setattr(dg.Doctor, "_affordable", lambda self: True)
-        monkeypatch.setattr(_doctor, "_AHEAD", 0.0)
-        monkeypatch.setattr(_doctor, "_SHARES", {"curve": np.inf, "kernel": np.inf})  # no clock
+        monkeypatch.setattr(dg.Doctor, "_spaced", lambda self: 0)
+        monkeypatch.setattr(_doctor, "_SHARES", dict.fromkeys(("curve", "kernel", "readout"), np.inf))  # no clock
 
 
 def brute_hessian(params, x, y):
@@ -145,6 +147,69 @@ class TestMeasures:
         np.testing.assert_allclose(
             vitals["groups"]["0"]["gain"], jnp.sqrt(jnp.mean(params[0]["w"] ** 2) * 6), rtol=1e-4
         )
+
+    @pytest.mark.slow
+    def test_a_plateau_and_how_the_spectrum_leaves_it(self):
+        x, rate = np.linspace(-1.7, 1.7, 16), 0.02
+        product = lambda w, x: jnp.atleast_1d(w[0] * w[1] * x)
+        watcher, w = dg.Doctor(product, Mse(), probe=(x, x), rate=rate), jnp.array([1e-6, 1e-6])
+        for _ in range(260):
+            watcher(w)
+            w = w + rate * jnp.mean(x**2) * (1 - w[0] * w[1]) * w[::-1]  # descent, by hand
+        plateau = next(e for e in watcher.run.of("event") if e["name"] == "plateau")
+        assert plateau["step"] >= 100
+        np.testing.assert_allclose(plateau["figures"]["escapes in"], 1 / (rate * np.mean(x**2)), rtol=1e-3)
+        np.testing.assert_allclose(np.log(w[0] / 1e-6) / 260, rate * np.mean(x**2), rtol=0.02)  # and so it does
+
+    def test_one_plateau_is_one_event(self):
+        findings = Findings(chart_of(init(), rows_are_units=False), {}, None, np.zeros(4))
+        losses = [3.0] * 10 + [2.0, 1.0, 0.5] + [0.5] * 20 + [0.01] * 60
+        events = [
+            (step, findings._plateau(step, {"value": value, "descent": -0.001}))
+            for step, value in zip(range(0, 20 * len(losses), 20), losses, strict=True)
+        ]
+        assert [(step, e[0]["figures"]["value"]) for step, e in events if e] == [(100, 3.0), (340, 0.5)]
+        assert findings._plateau(10**4, {"value": np.nan, "descent": 0.0}) == []
+
+    def test_alignment_is_that_of_the_labels(self):
+        rng = np.random.default_rng(0)
+        half, labels, values = rng.normal(size=(8, 20)), np.array([0, 1, 2, 0, 1, 2, 0, 1, 9]), rng.normal(size=(9, 2))
+        kernel = half @ half.T
+        for targets, y in ((labels, np.eye(3)[labels[:8]]), (values, values[:8])):
+            truth = label_alignment(jnp.asarray(kernel, float), jnp.asarray(y, float)).centred
+            np.testing.assert_allclose(_alignment(kernel, targets), truth, rtol=1e-4)
+        assert _alignment(kernel, np.zeros(8, int)) is None  # one class says nothing
+
+    def test_collapse_of_the_last_layer(self):
+        x, y = rows()
+        watcher = doctor()
+        params, _ = train(watcher, optax.adam(0.03), init(), 81)
+        last = watcher.run.of("collapse")[-1]
+        params = [{name: np.asarray(value, np.float64) for name, value in layer.items()} for layer in params]
+        features = x
+        for layer in params[:-1]:
+            features = np.maximum(features @ layer["w"] + layer["b"], 0)
+        truth = dg.neural_collapse(features, y, params[-1]["w"].T, biases=params[-1]["b"])
+        assert last["within"] == pytest.approx(truth.within, rel=0.2)  # a step later
+        assert last["angles"] == pytest.approx(truth.angles, rel=0.1)
+        assert last["duality"] == pytest.approx(truth.duality, rel=0.1)
+        assert watcher.run.of("kernel")[-1]["alignment"] is not None
+
+
+class TestWriter:
+    def test_what_is_measured_is_written_at_once(self):
+        sent = []
+        board = SimpleNamespace(add_scalar=lambda name, value, step: sent.append((name, value, step)))
+        watcher = doctor(also=board)
+        for _ in range(4):
+            watcher(init())
+        steps = [(step, value) for name, value, step in sent if name == "everwide/vitals/value"]
+        assert steps == [(v["step"], v["value"]) for v in watcher.run.of("vitals")]
+        assert len(steps) == 2
+
+    def test_it_is_looked_at_first(self):
+        with pytest.raises(InputError, match="expected a SummaryWriter"):
+            doctor(also=[])
 
 
 class TestCost:
@@ -240,8 +305,19 @@ class TestVerdicts:
         said = watcher.verdict()
         assert dg.read_run(tmp_path / "run.jsonl").verdict() == said
 
+    def test_notes_say_what_was_announced(self):
+        figures = {"announced": {"ratio": 2.0}, "plateau": {"value": 1.0, "halves in": 500.0, "escapes in": 80.0}}
+        events = [{"record": "event", "step": 7, "name": name, "figures": f} for name, f in figures.items()]
+        notes = Run({}, (*events, {"record": "vitals", "step": 9, "value": 0.99})).verdict().notes
+        assert "2 times the edge of stability at step 7" in notes[0]
+        assert "0.25 times the rate" in notes[0]
+        assert "halve in 5e+02 steps" in notes[1]
+        assert "factor of 2.7 in 80 steps" in notes[1]
+        over = [{"record": "event", "step": 8, "name": "catapult"}, {"record": "vitals", "step": 9, "value": 0.5}]
+        assert not [note for note in Run({}, (*events, *over)).verdict().notes if "version" not in note]
+
     def test_a_spike_is_announced_until_curvature_is_low_again(self):
-        findings, said = Findings(chart_of(init(), rows_are_units=False), {}, None), []
+        findings, said = Findings(chart_of(init(), rows_are_units=False), {}, None, np.zeros(4)), []
         for step, ratio in enumerate([0.5, 0.8, 1.2, 3.0, 0.3, 0.8, 0.4, 0.2, 0.3, 1.1]):
             vitals = {"record": "vitals", "value": 1.0, "gradient": 1.0}
             said += findings._events(step, [vitals, {"record": "curvature", "ratio": ratio}], Optimizer("gd"))

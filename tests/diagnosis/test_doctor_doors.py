@@ -11,7 +11,6 @@ import pytest
 
 import everwide.diagnosis as dg
 from everwide import InputError
-from everwide.diagnosis import _doctor
 from everwide.training import Mse, SoftmaxCrossEntropy
 
 LOSS = SoftmaxCrossEntropy()
@@ -22,7 +21,7 @@ Y = np.argmax(X[:, :3], 1)
 @pytest.fixture(autouse=True)
 def at_every_second_step(monkeypatch):
     monkeypatch.setattr(dg.Doctor, "_affordable", lambda self: True)
-    monkeypatch.setattr(_doctor, "_AHEAD", 0.0)
+    monkeypatch.setattr(dg.Doctor, "_spaced", lambda self: 0)
 
 
 class TestEquinox:
@@ -154,6 +153,44 @@ class TestTorch:
             hook.on_train_batch_end(trainer, SimpleNamespace(), {"loss": self.torch.tensor(1.0)}, None, step)
         assert len(watcher.run.of("vitals")) == 2
         assert watcher.run.of("vitals")[0]["told"]["mean"] == 1.0
+
+    @pytest.mark.filterwarnings("ignore")
+    @pytest.mark.parametrize("name", ["lightning.pytorch", "pytorch_lightning"])
+    def test_a_lightning_trainer_calls_it(self, name):
+        lightning = pytest.importorskip(name)
+        network, data = self.module(), self.torch.utils.data
+        watcher = dg.Doctor(network, LOSS, probe=(X, Y), batch_size=8)
+
+        class Module(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.network = network
+
+            def training_step(self, batch, index):
+                return TestTorch.torch.nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+            def configure_optimizers(self):
+                return TestTorch.torch.optim.SGD(self.parameters(), lr=0.1)
+
+        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+        trainer = lightning.Trainer(accelerator="cpu", max_steps=6, callbacks=[watcher.callback()], **quiet)
+        tensors = data.TensorDataset(self.torch.as_tensor(X), self.torch.as_tensor(Y))
+        trainer.fit(Module(), data.DataLoader(tensors, batch_size=8))
+        vitals = watcher.run.of("vitals")
+        assert [v["step"] for v in vitals] == [0, 2, 4]
+        assert vitals[-1]["rate"] == 0.1
+        assert vitals[-1]["told"]["count"] == 2
+
+    def test_what_the_last_layer_reads(self):
+        module = self.module()
+        watcher = dg.Doctor(module, LOSS, probe=(X, Y))
+        watcher(module)
+        last = watcher._patient.readout([p.detach() for p in module.parameters()], watcher._chart.readout(3))
+        with self.torch.no_grad():
+            np.testing.assert_allclose(last.features, module[:-1](self.torch.as_tensor(X)), rtol=1e-5)
+            np.testing.assert_allclose(
+                last.outputs - last.features @ last.weights.T - module[-1].bias.numpy(), 0, atol=1e-5
+            )
 
     @pytest.mark.parametrize("loss", [Mse(), SoftmaxCrossEntropy()])
     def test_losses_are_the_same_as_in_jax(self, loss):

@@ -7,7 +7,9 @@ import pytest
 
 from everwide import InputError
 from everwide.diagnosis import read_run
-from everwide.diagnosis._log import Journal
+from everwide.diagnosis._log import Journal, plain
+from everwide.diagnosis._verdict import Run
+from report.run_logs import KINDS, facts, records
 
 FACTS = {"model": "abc", "loss": "Mse", "groups": {"a": 3}, "inputs": None}
 
@@ -55,6 +57,28 @@ def test_other_files_are_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(InputError, match=r"run\.jsonl"):
         read_run(path)
+
+
+def lacking(records, kind, name):
+    """Records in which a figure of one kind is missing, whatever it is inside of."""
+    lean = lambda value: (
+        {key: lean(item) for key, item in value.items() if key != name} if type(value) is dict else value
+    )
+    return tuple(lean(record) if record["record"] == kind else record for record in records)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_a_log_of_another_version_is_read(optimizer):
+    full = plain(records(12))
+    for name in facts():
+        Run({key: v for key, v in facts().items() if key != name} | {"optimizer": optimizer}, tuple(full)).verdict()
+    figures = {(r["record"], name) for r in full for name in r} - {(kind, "record") for kind in KINDS}
+    figures |= {("vitals", name) for v in full if v["record"] == "vitals" for name in v["groups"]["0"]}
+    figures |= {("vitals", name) for name in ("mean", "largest", "first", "peak")}
+    for kind, name in figures - {(kind, "step") for kind in KINDS}:
+        Run(facts() | {"optimizer": optimizer}, lacking(full, kind, name)).verdict()
+    notes = Run(facts(), lacking(full, "vitals", "far")).verdict().notes
+    assert "the log lacks far" in notes[-1]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

@@ -48,13 +48,17 @@ class Cause:
         return f"{self.name}: {self.evidence}. {self.remedy}."
 
 
-def causes_of(facts: Record, records: list[Record]) -> tuple[Cause, ...]:
-    """All that is wrong, the likeliest first."""
-    signs, causes = Signs(facts, records), []
+def causes_of(facts: Record, records: list[Record]) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
+    """All that is wrong, the likeliest first; figures that rules have looked for and a log of another version lacks."""
+    signs, causes, missing = Signs(facts, records), [], dict[str, None]()
     for rule in _RULES:
-        cause = rule(signs, [c.name for c in causes])
+        try:
+            cause = rule(signs, [c.name for c in causes])
+        except KeyError as fault:
+            missing[str(fault.args[0])] = None
+            continue
         causes += [cause] if cause is not None else []
-    return tuple(causes)
+    return tuple(causes), tuple(missing)
 
 
 def in_trouble(s: Signs) -> bool:

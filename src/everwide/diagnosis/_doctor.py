@@ -17,11 +17,12 @@ from ._optimizers import Optimizer
 from ._patient import Patient, Pulse
 from ._patient_torch import TorchPatient
 from ._patients import Chart, admit, is_torch
-from ._records import Findings
+from ._records import Findings, event
 from ._verdict import Run, Verdict
+from ._writers import deliver
 
 _FEWEST = 500  # sittings, before they are as far apart as steps over this: a log grows as the logarithm of the steps
-_SHARES = {"curve": 0.5, "kernel": 0.15}  # of what is spent that may go into these; the rest is at every sitting
+_SHARES = {"curve": 0.4, "kernel": 0.15, "readout": 0.1}  # of what is spent, at most; the rest is at every look
 _AHEAD = 1.0  # seconds whose budget may be spent before they have passed: most goes wrong in the beginning
 _APART = 300.0  # steps from the first of them to the last
 _UNKNOWN = 4  # times a pulse: what a part may cost that was not seen yet
@@ -70,6 +71,7 @@ class Doctor:
         log: a file to which records are appended, or `None`. A log of the same model is continued.
         batch_size: rows in a batch of the training, for noise to be compared with.
         rate: the learning rate, where it is constant; else it is read from the optimizer's state, or measured.
+        also: a writer of TensorBoard or Weights & Biases, as for `send`, which gets what is measured at once.
 
     `doctor(params, state)` is called after each step, with parameters or module and the state of the optax optimizer
     (PyTorch: the optimizer); `value=` is the loss of the step, which may still be on its way from a device. `cost` has
@@ -102,6 +104,7 @@ class Doctor:
         log: str | Path | None = None,
         batch_size: int | None = None,
         rate: float | None = None,
+        also: Any = None,
     ):
         if not (isinstance(probe, tuple | list) and len(probe) == 2):
             raise InputError(f"probe is a {type(probe).__name__}, expected a pair (x, y) of examples and targets.")
@@ -109,6 +112,8 @@ class Doctor:
         self._budget = share(positive(budget, "budget"), "budget")
         self._batch_size = None if batch_size is None else whole(batch_size, "batch_size")
         self._rate = None if rate is None else positive(rate, "rate")
+        self._also = also
+        self._deliver([])
         self.cost = Cost()
         self._journal, self._watch = Journal(log), Watch()
         self._step, self._next = -1, 0
@@ -135,7 +140,7 @@ class Doctor:
             raise InputError("Nothing was recorded yet: call the doctor once a step, doctor(params, opt_state).")
         told, events = self._watch.look(self._step)
         if told is not None or events:
-            self._journal.write([{"record": "told", "step": self._step, "told": told}, *events])
+            self._deliver(self._journal.write([{"record": "told", "step": self._step, "told": told}, *events]))
         return Run(lines.facts, tuple(lines.records))
 
     def verdict(self) -> Verdict:
@@ -202,11 +207,14 @@ class Doctor:
         kernel = None
         if finite and self._is_due("kernel"):
             kernel = self._timed("kernel", lambda: patient.kernel(leaves))
+        last = None
+        if finite and (leaf := self._findings.readout(signs)) is not None and self._is_due("readout"):
+            last = self._timed("readout", lambda: patient.readout(leaves, leaf))
         begin = time.perf_counter()
         told, events = self._watch.look(self._step)
         clock = {"seconds": self.cost.seconds, "cost": self.cost.spent, "compiling": self.cost.compiling}
-        records = self._findings.records(at, clock, signs, step, curve, kernel, optimizer, told)
-        self._journal.write(records + events)
+        records = self._findings.records(at, clock, signs, step, curve, kernel, last, optimizer, told)
+        self._deliver(self._journal.write(records + events))
         self._pulse = None
         self._bill("writing", time.perf_counter() - begin)
         self._next = max(self._step + 1 + self._step // _FEWEST, self._spaced())
@@ -239,7 +247,7 @@ class Doctor:
         optimizer = self._optimizer(params, state)
         facts |= {"batch_size": self._batch_size, "budget": self._budget, "optimizer": optimizer.kind}
         earlier = self._journal.begin(facts)
-        self._findings = Findings(self._chart, facts, self._rate)
+        self._findings = Findings(self._chart, facts, self._rate, self._patient.targets())
         if earlier:
             self._resume(earlier)
 
@@ -249,7 +257,12 @@ class Doctor:
         last = next((r for r in reversed(earlier) if r["record"] == "vitals"), None)
         if last is not None:
             self.cost.before, self.cost.spent = last["seconds"], last["cost"]
-        self._journal.write([{"record": "event", "step": self._step, "name": "resumed", "figures": {}}])
+        self._deliver(self._journal.write([event(self._step, "resumed", {})]))
+
+    def _deliver(self, records: list[Record]) -> None:
+        """To the writer, if there is one, with what the training loop logs next."""
+        if self._also is not None:
+            deliver(records, self._also, commit=False)
 
     def _optimizer(self, params: Any, state: Any) -> Optimizer:
         assert self._patient is not None

@@ -72,12 +72,13 @@ class Journal:
             self._append([facts])
         return list(self.lines.records)
 
-    def write(self, records: list[Record]) -> None:
-        """Append records, which have to begin with `record` and `step`."""
+    def write(self, records: list[Record]) -> list[Record]:
+        """Append records, which have to begin with `record` and `step`; returns them as they are written."""
         assert self.lines is not None  # begin comes first
         given = [plain(record) for record in records]
         self.lines.records.extend(given)
         self._append(given)
+        return given
 
     def _append(self, records: list[Record]) -> None:
         if self.path is not None and records:

@@ -19,6 +19,7 @@ from ._optimizers import Optimizer, read_state
 PARTS = 4  # of the probe, whose gradients tell noise from signal
 MOST = 32  # rows whose gradient and curvature are watched
 FAR = 32.0  # times the last step: where a rate that is too small would still descend
+MIXED = 0.05  # of the gradient, in the vector from which curvature is looked for
 SEEN = 8  # rows whose tangent kernel is watched
 Leaves = list[Array]
 
@@ -76,6 +77,14 @@ class Curve(NamedTuple):
     smallest: Float[Any, ""]
     plain: Float[Any, ""]  # along the same vector, not preconditioned
     shares: Float[Any, " leaves"]  # of the leading vector
+
+
+class Readout(NamedTuple):
+    """The last layer: what it reads, what it says, and its weights."""
+
+    features: Float[np.ndarray, "n d"]
+    outputs: Float[np.ndarray, "n k"]
+    weights: Float[np.ndarray, "k d"]
 
 
 def divisible(rows: int, parts: int) -> int:
@@ -164,6 +173,13 @@ def _dots(a: Leaves, b: Leaves) -> Float[Array, " leaves"]:
     return jnp.stack([jnp.sum((u * v).astype(jnp.float32)) for u, v in zip(a, b, strict=True)])
 
 
+def mixed(start: Any, gradient: Any, xp: Any) -> Any:
+    """A unit vector, most of it in the first direction; `xp` is `jax.numpy` or `torch`."""
+    lengths = [xp.linalg.norm(v) for v in (start, gradient)]
+    both = start / lengths[0] + MIXED * gradient / xp.where(lengths[1] > 0, lengths[1], xp.ones_like(lengths[1]))
+    return both / xp.linalg.norm(both)
+
+
 def ritz(product: Callable[[Any], Any], v: Any, xp: Any) -> tuple[Any, Any, Any]:
     """The Ritz values of a symmetric matrix in the span of a unit vector and its image; the vector of the larger.
 
@@ -177,23 +193,27 @@ def ritz(product: Callable[[Any], Any], v: Any, xp: Any) -> tuple[Any, Any, Any]
     last = other @ product(other)
     middle, radius = (first + last) / 2, xp.hypot((first - last) / 2, beside)
     largest = middle + radius
-    mixed = xp.where(first >= last, (largest - last) * v + beside * other, beside * v + (largest - first) * other)
-    length = xp.linalg.norm(mixed)
-    return largest, middle - radius, mixed / xp.where(length > 0, length, xp.ones_like(length))
+    vector = xp.where(first >= last, (largest - last) * v + beside * other, beside * v + (largest - first) * other)
+    length = xp.linalg.norm(vector)
+    return largest, middle - radius, vector / xp.where(length > 0, length, xp.ones_like(length))
 
 
 @functools.partial(jax.jit, static_argnames="setting")
 def curve(
     setting: Setting, leaves: Leaves, x: Any, y: Any, second: Any, scale: Array, start: Array
 ) -> tuple[Array, Array]:
-    """Two steps of Lanczos from `start`; the vector that they lead to is where the next ones start."""
+    """Two steps of Lanczos from `start`; the vector that they lead to is where the next ones start.
+
+    A little of the gradient is mixed in: it sees directions of negative curvature, which the leading vector does not.
+    """
     flat, unflatten = ravel_pytree(leaves)
     slope = jax.grad(lambda v: setting.mean_loss(unflatten(v), x, y))
     root = jnp.ones((), flat.dtype)
     if second is not None:
         root = jnp.sqrt(_scaled(jnp.ones_like(flat), ravel_pytree(second)[0], scale))
-    linear = jax.linearize(slope, flat)[1]
-    largest, smallest, vector = ritz(lambda v: root * linear(root * v), start / jnp.linalg.norm(start), jnp)
+    gradient, linear = jax.linearize(slope, flat)
+    begin = mixed(start, root * gradient, jnp)
+    largest, smallest, vector = ritz(lambda v: root * linear(root * v), begin, jnp)
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
     shares = jnp.stack([jnp.sum(part**2) for part in jnp.split(vector, ends)])
     here = root * vector
@@ -212,6 +232,22 @@ def kernel(setting: Setting, leaves: Leaves, x: Any, weights: Array) -> Float[Ar
 
     slopes = jax.vmap(one)(x)
     return slopes @ slopes.T
+
+
+@functools.partial(jax.jit, static_argnames=("setting", "leaf"))
+def readout(setting: Setting, leaves: Leaves, x: Any, leaf: int) -> tuple[Float[Array, "n d"], Float[Array, "n k"]]:
+    """The slope of the first output along its own weights in a leaf, which is what a last layer reads; the outputs."""
+    weights = leaves[leaf]
+    first = (0, slice(None)) if setting.units[leaf] == 0 else (slice(None), 0)
+
+    def slope(row: Any) -> Array:
+        def value(change: Array) -> Array:
+            now = [*leaves[:leaf], weights.at[first].add(change), *leaves[leaf + 1 :]]
+            return jnp.ravel(setting.f(jax.tree.unflatten(setting.structure, now), row))[0]
+
+        return jax.grad(value)(jnp.zeros_like(weights[first]))
+
+    return jax.vmap(slope)(x), setting.outputs(leaves, x)
 
 
 def leaves_of(given: Any) -> list[Any]:
@@ -291,3 +327,17 @@ class Patient:
         """Of the first rows."""
         rows = jax.tree.map(lambda a: a[:SEEN], self.x)
         return np.asarray(kernel(self.setting, leaves, rows, self.weights), np.float64)
+
+    def targets(self) -> np.ndarray:
+        """Of all rows."""
+        return np.asarray(self.y)
+
+    def readout(self, leaves: Leaves, leaf: int) -> Readout:
+        """What a last layer reads, says, and is."""
+        read, said = readout(self.setting, leaves, self.x, leaf)
+        weights = np.asarray(leaves[leaf], np.float64)
+        return Readout(
+            np.asarray(read, np.float64),
+            np.asarray(said, np.float64),
+            weights if self.setting.units[leaf] == 0 else weights.T,
+        )

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from .._checks import InputError
 from .._losses import AbstractLoss, BinaryCrossEntropy, Hinge, Huber, Mse, Poisson, SoftmaxCrossEntropy
 from ._optimizers import Optimizer, read_torch
-from ._patient import FAR, PARTS, SEEN, Curve, Pulse, Step, divisible, ritz
+from ._patient import FAR, PARTS, SEEN, Curve, Pulse, Readout, Step, divisible, mixed, ritz
 from ._torch import _tensors, _twice_differentiable, outputs_of
 
 Tensor = Any
@@ -142,7 +142,7 @@ class TorchPatient:
             noise = torch.randn(sum(sizes), generator=torch.Generator().manual_seed(0)).to(params[0])
             slope = _flat(self._gradient)
             start = slope / slope.norm().clamp_min(1e-30) + noise / (4 * noise.norm())
-        largest, smallest, vector = ritz(product, start / start.norm(), torch)
+        largest, smallest, vector = ritz(product, mixed(start, root * _flat(self._gradient), torch), torch)
         self._leading = vector
         shares = np.array([float(part.square().sum()) for part in vector.split(sizes)])
         here = float((root * vector).square().sum())
@@ -164,6 +164,23 @@ class TorchPatient:
             ]
         slopes = torch.stack(rows)
         return (slopes @ slopes.T).double().cpu().numpy()
+
+    def targets(self) -> np.ndarray:
+        """Of all rows."""
+        return self._y.cpu().numpy()
+
+    def readout(self, leaves: Leaves, leaf: int) -> Readout:
+        """What a last layer reads, says, and is."""
+        import torch
+
+        read: list[Tensor] = []
+        layer = self._skeleton.get_submodule(self._names[leaf].rpartition(".")[0])
+        handle = layer.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+        with torch.no_grad():
+            said = self._outputs(leaves, self._x)
+        handle.remove()
+        features, weights = read[-1].reshape(len(said), -1), leaves[leaf]
+        return Readout(*(a.double().cpu().numpy() for a in (features, said, weights)))
 
     def _rows(self, rows: slice) -> tuple[Any, Tensor]:
         return jax.tree.map(lambda a: a[rows], self._x), self._y[rows]

@@ -46,6 +46,11 @@ class Chart:
         """Numbers in each leaf."""
         return np.array([math.prod(shape) for shape in self.shapes], float)
 
+    def readout(self, outputs: int) -> int | None:
+        """The leaf that is most likely the last layer: the last matrix with that many units."""
+        fits = (len(s) == 2 and u is not None and s[u] == outputs for s, u in zip(self.shapes, self.units, strict=True))
+        return max((leaf for leaf, fit in enumerate(fits) if fit), default=None)
+
     @property
     def mark(self) -> str:
         """What tells one architecture from another."""

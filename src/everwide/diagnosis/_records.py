@@ -4,13 +4,19 @@ import math
 
 import numpy as np
 
+from .._checks import InputError
+from ._collapse import neural_collapse
 from ._log import Record
 from ._optimizers import Optimizer
-from ._patient import PARTS, Curve, Pulse, Step, divisible
+from ._patient import PARTS, SEEN, Curve, Pulse, Readout, Step, divisible
 from ._patients import Chart
 
 _QUANTILES = (0.9, 0.75, 0.5, 0.25, 0.1)  # of the losses of rows, from above: the least surprising first
 _CLOSE, _CALM = 0.9, 0.5  # of the edge of stability: a spike may come; it has passed, if two looks in a row say so
+_LEARNED, _ROWS = 0.95, 4  # of the probe, and rows of a class on average, before collapse is looked for
+_LINEAR = 1e-3  # of the spread of the outputs: what a last layer may leave over
+_FLAT, _LOOKS, _HELD, _PART = 0.05, 4, 100, 0.25  # a loss within that band for so many looks, steps, and of the run
+ENDED, _LEFT = 0.9, 0.1  # of its loss: a plateau has ended; of the first loss: one below it is no plateau
 _SETTLED = 20  # steps before the second moments of Adam say something about curvature
 _ALIGNED = 0.9  # the cosine from which a step is in the direction that the state of the optimizer gives
 
@@ -21,10 +27,13 @@ def event(step: int, name: str, figures: Record) -> Record:
 
 
 class Findings:
-    """Turns measurements of one run into records; remembers the first kernel and the last rate."""
+    """Turns measurements of one run into records; remembers the first kernel, the last rate, and losses."""
 
-    def __init__(self, chart: Chart, facts: Record, rate: float | None):
-        self.chart, self.facts, self.rate = chart, facts, rate
+    def __init__(self, chart: Chart, facts: Record, rate: float | None, targets: np.ndarray):
+        self.chart, self.facts, self.rate, self._targets = chart, facts, rate, targets
+        self._losses: list[tuple[int, float]] = []
+        self._level = 0.0  # of the plateau on which the loss is
+        self._escape: float | None = None
         self._kernel: np.ndarray | None = None
         self._ratio, self._highest = 0.0, 0.0  # the last, and the highest since a spike was announced
         self._broken = False
@@ -37,6 +46,7 @@ class Findings:
         step: Step,
         curve: Curve | None,
         kernel: np.ndarray | None,
+        last: Readout | None,
         optimizer: Optimizer,
         told: Record | None,
     ) -> list[Record]:
@@ -49,7 +59,9 @@ class Findings:
             records.append(self._curvature(at, curve, step, rate, optimizer))
         if kernel is not None:
             records.append(self._moved(at, kernel))
-        return records + self._events(at, records, optimizer)
+        collapse = None if last is None else self._collapse(at, last)
+        records += [collapse] if collapse is not None else []
+        return records + self._events(at, records, optimizer) + self._plateau(at, records[0])
 
     def _events(self, at: int, records: list[Record], optimizer: Optimizer) -> list[Record]:
         """What has just happened, or is about to."""
@@ -139,6 +151,8 @@ class Findings:
 
     def _curvature(self, at: int, curve: Curve, step: Step, rate: float, optimizer: Optimizer) -> Record:
         edge = optimizer.edge(rate)
+        pace = -rate * float(curve.smallest) / (1 - optimizer.b1 if optimizer.kind == "momentum" else 1)
+        self._escape = 1 / pace if pace > 0 else None
         shares = {name: float(sum(curve.shares[leaf] for leaf in leaves)) for name, leaves in self.chart.groups.items()}
         return {
             "record": "curvature",
@@ -157,4 +171,53 @@ class Findings:
             self._kernel = kernel
         product = np.sum(self._kernel * kernel)
         size = np.linalg.norm(self._kernel) * np.linalg.norm(kernel)
-        return {"record": "kernel", "step": at, "velocity": 1 - product / size if size > 0 else None, "alignment": None}
+        velocity = 1 - product / size if size > 0 else None
+        return {"record": "kernel", "step": at, "velocity": velocity, "alignment": _alignment(kernel, self._targets)}
+
+    def readout(self, signs: Pulse) -> int | None:
+        """The leaf of the last layer, where the probe is learned and collapse may be looked for."""
+        classes = self.facts["classes"]
+        if classes is None or np.mean(signs.above == 0) < _LEARNED or sum(classes) < _ROWS * np.count_nonzero(classes):
+            return None
+        return self.chart.readout(self.facts["outputs"]) if np.count_nonzero(classes) > 1 else None
+
+    def _collapse(self, at: int, last: Readout) -> Record | None:
+        """Distances from neural collapse, if that is the last layer: linear, but for biases."""
+        biases = last.outputs - last.features @ last.weights.T
+        if not biases.std(0).max() <= _LINEAR * last.outputs.std():
+            return None
+        labels = self._targets if self._targets.ndim == 1 else self._targets.argmax(1)
+        try:
+            distances = neural_collapse(last.features, labels, last.weights, biases=biases.mean(0))
+        except InputError:  # classes that are one point, or none: there is nothing to say
+            return None
+        return {"record": "collapse", "step": at, **distances._asdict()}
+
+    def _plateau(self, at: int, vitals: Record) -> list[Record]:
+        """A loss that stands still: how long it would take along its slope, and along negative curvature."""
+        value = float(vitals["value"])
+        if not math.isfinite(value):
+            return []
+        self._losses.append((at, value))
+        since = at - max(_HELD, _PART * at)
+        band = [v for step, v in self._losses if step >= since]
+        flat = since >= 0 and len(band) >= _LOOKS and max(band) <= (1 + _FLAT) * min(band)
+        if self._level and not value >= ENDED * self._level:
+            self._level = 0.0
+        if self._level or not flat or value < _LEFT * self._losses[0][1]:
+            return []
+        self._level = value
+        slope = -vitals["descent"]
+        halved = value / (2 * slope) if slope > 0 else None
+        return [event(at, "plateau", {"value": value, "halves in": halved, "escapes in": self._escape})]
+
+
+def _alignment(kernel: np.ndarray, targets: np.ndarray) -> float | None:
+    """The cosine between a kernel and that of the targets, both centred: 1 where the kernel explains them."""
+    few = targets[:SEEN]
+    flat = few.reshape(len(few), -1)
+    labelled = few.ndim == 1 and np.issubdtype(few.dtype, np.integer)
+    other = (few[:, None] == few).astype(float) if labelled else flat @ flat.T
+    a, b = (k - k.mean(0) - k.mean(1)[:, None] + k.mean() for k in (kernel, other))
+    size = np.linalg.norm(a) * np.linalg.norm(b)
+    return float(np.sum(a * b) / size) if size > 0 else None

@@ -26,7 +26,7 @@ class Signs:
         told = [r for r in records if r["record"] in ("vitals", "told") and r.get("told")]
         self.told: list[Record] = [r["told"] for r in told]
         firsts = [t["first"] for t in self.told if t.get("first") is not None]
-        values = [v["value"] for v in self.vitals if v["value"] is not None]
+        values = [v["value"] for v in self.vitals if v.get("value") is not None]
         self.first: float | None = firsts[0] if firsts else (values[0] if values else None)
         self.chance = _chance(facts)
         self.reference = self.chance or self.first or 1.0
@@ -97,11 +97,11 @@ class Signs:
 
 def _chance(facts: Record) -> float | None:
     """The loss of a model that knows how often each class comes, or the mean of the targets, and nothing else."""
-    if facts.get("classes") and facts["loss"] == "SoftmaxCrossEntropy":
+    if facts.get("classes") and facts.get("loss") == "SoftmaxCrossEntropy":
         shares = np.array(facts["classes"], float) / sum(facts["classes"])
         entropy = float(-np.sum(shares[shares > 0] * np.log(shares[shares > 0])))
-        return entropy if entropy > 0 else math.log(max(2, facts["outputs"]))
+        return entropy if entropy > 0 else math.log(max(2, len(shares)))
     targets = facts.get("targets")
-    if targets and facts["loss"] == "Mse" and targets["std"]:
-        return facts["outputs"] * targets["std"] ** 2 / 2
+    if targets and facts.get("loss") == "Mse" and targets.get("std"):
+        return facts.get("outputs", 1) * targets["std"] ** 2 / 2
     return None

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from .._checks import InputError
 from ._causes import Cause, causes_of
 from ._log import Record, read_lines
+from ._records import ENDED
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,37 @@ class Run:
     def verdict(self) -> Verdict:
         """Causes, ranked, each with its evidence and a remedy."""
         steps = max((record["step"] for record in self.records), default=0)
-        return Verdict(causes_of(self.facts, list(self.records)), steps, tuple(_notes(self.facts)))
+        causes, missing = causes_of(self.facts, list(self.records))
+        notes = [*_notes(self.facts), *_standing(self.of("event"), self.of("vitals"))]
+        if missing:
+            names = ", ".join(missing)
+            notes.append(f"the log lacks {names}: it is of another version, and what needs them was not looked at.")
+        return Verdict(causes, steps, tuple(notes))
+
+
+def _standing(events: list[Record], vitals: list[Record]) -> Iterator[str]:
+    """What was announced and has not ended: a spike, a plateau."""
+    named = {event.get("name"): event for event in events}  # the last of each name
+    ahead, passed = named.get("announced"), named.get("catapult", {"step": -1})
+    if ahead and ahead["step"] > passed["step"] and "non-finite" not in named:
+        ratio = (ahead.get("figures") or {}).get("ratio") or 1.0
+        yield (
+            f"curvature came to {ratio:.2g} times the edge of stability at step {ahead['step']}, and has not been far "
+            f"below it since: the loss may jump. {0.5 / ratio:.2g} times the rate was half of what it bore."
+        )
+    flat, values = named.get("plateau"), [v["value"] for v in vitals if v.get("value") is not None]
+    figures = (flat or {}).get("figures") or {}
+    if flat and values and values[-1] > ENDED * (figures.get("value") or 0.0):
+        yield f"the loss hardly changed before step {flat['step']}, and has not fallen much since{_length(figures)}."
+
+
+def _length(figures: Record) -> str:
+    """How long a plateau will last, as its slope and its negative curvature say."""
+    halved, escape = figures.get("halves in"), figures.get("escapes in")
+    said = [] if halved is None else [f"at the slope there, it would halve in {halved:.2g} steps"]
+    if escape is not None:
+        said.append(f"what leads away from there grows by a factor of 2.7 in {escape:.2g} steps or fewer")
+    return "".join(f"; {text}" for text in said)
 
 
 def _notes(facts: Record) -> Iterator[str]:
