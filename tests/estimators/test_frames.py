@@ -145,8 +145,8 @@ def test_missing_values_in_arrays_are_information():
 
 def test_rows_without_weight_are_not_there():
     weights = np.where(np.arange(N) < 40, 1.0, 0.0)
-    strange = FRAME.assign(colour=FRAME["colour"].astype(object), size=np.where(weights > 0, FRAME["size"], 1e6))
-    strange.loc[weights == 0, "colour"] = "strange"
+    strange = FRAME.astype({"colour": object, "size": object})
+    strange.loc[weights == 0, ["colour", "size"]] = "strange"
     model = WideRegressor(NET, relative_ridge=0.01)
     expected = clone(model).fit(FRAME[:40], Y[:40]).predict(FRAME)
     np.testing.assert_allclose(clone(model).fit(strange, Y, sample_weight=weights).predict(FRAME), expected, rtol=1e-9)
