@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide.layers import Columns, Ranks, Trees
+from everwide.layers import Columns, Trees
 from everwide.testing import check_layer
 from everwide.testing._draws import quick_jit
 
@@ -129,4 +129,4 @@ def test_what_cannot_be_read_is_refused():
     with pytest.raises(ew.ArchitectureError, match="pass width= to init"):
         Trees.of(X).init(jr.key(0), (3,))
     with pytest.raises(ValueError, match="expected finite numbers"):
-        Ranks.of(np.array([[np.nan]]))
+        Columns.of(np.array([[np.nan]]))

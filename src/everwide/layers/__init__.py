@@ -1,15 +1,14 @@
 """Layers and the combinators that contain them. One class is both the finite network and its limit."""
 
+from ._affine import Affine as Affine
+from ._affine import RandomAffine as RandomAffine
 from ._attention import Position as Position
 from ._attention import SelfAttention as SelfAttention
 from ._base import AbstractLayer as AbstractLayer
-from ._base import Affine as Affine
 from ._base import Dense as Dense
 from ._base import Parts as Parts
-from ._base import RandomAffine as RandomAffine
 from ._base import step as step
 from ._columns import Columns as Columns
-from ._columns import Ranks as Ranks
 from ._columns import Trees as Trees
 from ._combine import Identity as Identity
 from ._combine import Product as Product

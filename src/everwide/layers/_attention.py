@@ -18,7 +18,8 @@ from .._checks import Choice, whole
 from .._trees import Hyper, like, positive, squared
 from ..kernel import Covariance, Example, Kernel, same_site
 from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
-from ._base import AbstractLayer, Affine, RandomAffine, fans_of, known_channels, known_limit
+from ._affine import Affine, RandomAffine, fans_of, known_channels, known_limit
+from ._base import AbstractLayer
 from ._scores import Scores, like_rank, nonlinear_scores, softmax_over
 from ._sites import needs_sites
 

@@ -26,13 +26,7 @@ _TRACED_JUMPS = 256  # the most that are drawn for a column where their mean num
 
 
 class Ranks(eqx.Module):
-    """Values of columns as shares of the rows below them, straight lines between knots, flat beyond the last ones.
-
-    >>> import numpy as np
-    >>> from everwide.layers import Ranks
-    >>> Ranks.of(np.array([[1.0], [10.0], [100.0], [1000.0]]))(np.array([10.0])).tolist()
-    [0.375]
-    """
+    """Values of columns as shares of the rows below them, straight lines between knots, flat beyond the last ones."""
 
     knots: Float[Array | np.ndarray, "columns m"]
     shares: Float[Array | np.ndarray, "columns m"]
@@ -136,7 +130,7 @@ class Columns(AbstractColumns):
     A finite layer has `M' z`, and for each column random functions of its rank that jump between two signs, whose mean
     product falls like the exponential; put `Dense` behind it. What it draws is not trained.
 
-    - `mean`, `std`: of the columns. `ranks`: of their values. `Columns.of(x)` reads all three off a table.
+    - `centre`, `scale`: `z = (x - centre) * scale`. `ranks`: of the values. `Columns.of(x)` reads them off a table.
     - `metric`: `M`, `(columns, rank)`, or the diagonal of a diagonal one, `(columns,)`.
     - `rank_weights`: `w`, `(columns,)`. `length`: in shares of rows.
 
@@ -148,8 +142,8 @@ class Columns(AbstractColumns):
     (20, 20)
     """
 
-    mean: Float[Array | np.ndarray, " columns"]
-    std: Float[Array | np.ndarray, " columns"]
+    centre: Float[Array | np.ndarray, " columns"]
+    scale: Float[Array | np.ndarray, " columns"]
     ranks: Ranks
     metric: Float[Array | np.ndarray, "columns *rank"]
     rank_weights: Float[Array | np.ndarray, " columns"]
@@ -178,15 +172,16 @@ class Columns(AbstractColumns):
         ranks = Ranks.of(x)
         x = np.asarray(x, np.float64)
         std, even = x.std(0), np.full(x.shape[1], 0.5 / x.shape[1])
-        std = np.where(std > _CONSTANT * np.abs(x).max(0), std, np.inf)
+        varies = std > _CONSTANT * np.abs(x).max(0)
+        scale = varies / np.where(varies, std, 1.0)
         metric = np.sqrt(even) if metric is None else metric
         rank_weights = even if rank_weights is None else rank_weights
-        return cls(mean=x.mean(0), std=std, ranks=ranks, metric=metric, rank_weights=rank_weights, length=length)
+        return cls(centre=x.mean(0), scale=scale, ranks=ranks, metric=metric, rank_weights=rank_weights, length=length)
 
     def faults(self) -> None:
         positive(self, "length", self.length, zero=False)
         d = self.columns
-        shapes = {field: np.shape(getattr(self, field)) for field in ("mean", "std", "rank_weights")}
+        shapes = {field: np.shape(getattr(self, field)) for field in ("centre", "scale", "rank_weights")}
         wrong = [f"{field} {shape}" for field, shape in shapes.items() if shape != (d,)]
         if np.ndim(self.metric) not in (1, 2) or np.shape(self.metric)[0] != d:
             wrong.append(f"metric {np.shape(self.metric)}")
@@ -203,7 +198,7 @@ class Columns(AbstractColumns):
 
     def _seen(self, x: Array) -> Array:
         """`M' z`, of a row."""
-        z = (x - jnp.asarray(self.mean, x.dtype)) / jnp.asarray(self.std, x.dtype)
+        z = (x - jnp.asarray(self.centre, x.dtype)) * jnp.asarray(self.scale, x.dtype)
         metric = jnp.asarray(self.metric, x.dtype)
         return z * metric if metric.ndim == 1 else z @ metric
 

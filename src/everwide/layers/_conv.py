@@ -24,7 +24,8 @@ from .._window import (
 )
 from ..kernel import Example, Kernel, on_diagonal
 from ..signal import Demand, Pairs, Signal
-from ._base import AbstractLayer, Affine, RandomAffine, fans_of, known_channels
+from ._affine import Affine, RandomAffine, fans_of, known_channels
+from ._base import AbstractLayer
 from ._sites import needs_sites
 
 
