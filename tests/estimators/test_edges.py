@@ -153,7 +153,7 @@ DATA = {
     "one row": (ROWS[:1], TARGETS[:1], None, "minimum of 2 is required"),
     "fewer targets": (ROWS, TARGETS[:5], None, "inconsistent numbers of samples"),
     "one column as a vector": (ROWS[:, 0], TARGETS, None, "Reshape your data"),
-    "text": (np.full((N, 2), "a"), TARGETS, None, "could not convert"),
+    "complex numbers": (ROWS + 1j, TARGETS, None, "Complex data not supported"),
     "negative weights": (ROWS, TARGETS, np.where(CLASSES, -1.0, 1.0), "sample_weight: expected weights of at least 0"),
     "no weights": (ROWS, TARGETS, np.zeros(N), "(?i)sample.weight"),
     "too few weights": (ROWS, TARGETS, np.ones(3), "sample_weight"),

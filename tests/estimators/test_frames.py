@@ -99,6 +99,18 @@ def test_texts_categories_and_numbers_that_are_called_categories_are_the_same():
     np.testing.assert_array_equal(masked.predict(arrays[1]), expected)
 
 
+def test_arrays_of_objects_and_lists_with_texts():
+    new, model = frame_of(1), WideRegressor(NET, relative_ridge=0.01)
+    expected = clone(model).fit(FRAME, Y).predict(new)
+    found = clone(model).fit(FRAME.to_numpy(dtype=object), Y).predict(new.to_numpy(dtype=object))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    rows = [[value, colour] for value, colour in zip(FRAME["size"], FRAME["colour"], strict=True)]
+    expected = clone(model).fit(FRAME[["size", "colour"]], Y).predict(FRAME[["size", "colour"]])
+    np.testing.assert_allclose(clone(model).fit(rows, Y).predict(rows), expected, rtol=1e-9)
+    with pytest.raises(ew.InputError, match="'1' of X holds texts, such as 'blue'"):
+        clone(model).set_params(categorical_features=None).fit(rows, Y)
+
+
 def test_new_levels_are_all_the_same_and_said():
     model = WideRegressor(NET, relative_ridge=0.01).fit(FRAME, Y)
     new = FRAME[:2].assign(colour=["pink", "cyan"], size=0.0, weight=1.0, flag=True)

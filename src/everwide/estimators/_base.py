@@ -67,6 +67,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
+        tags.input_tags.string = True
         return tags
 
     # Fitting

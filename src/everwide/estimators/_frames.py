@@ -32,7 +32,7 @@ def dense(x: Any) -> Any:
 
 
 def needs_encoding(x: Any, categorical_features: Any) -> bool:
-    """Whether columns are to be looked at one by one: frames, categories in arrays, rows with missing values."""
+    """Whether columns are to be looked at one by one: frames, arrays with texts, categories or missing values."""
     if is_frame(x):
         return True
     default = isinstance(categorical_features, str) and categorical_features == "from_dtype"
@@ -43,6 +43,11 @@ def needs_encoding(x: Any, categorical_features: Any) -> bool:
         return False
     if array.ndim != 2 or 0 in array.shape:
         return False
+    if array.dtype.kind in "OU":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError):
+            return True
     if array.dtype.kind != "f":
         return named
     return not np.isinf(array).any() and (named or bool(np.isnan(array).any()))

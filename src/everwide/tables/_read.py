@@ -133,8 +133,9 @@ class Raw(NamedTuple):
 def read_table(path: str | Path, *, target: str | None = None, task: str | None = None) -> Table:
     r"""Examples and targets from a .csv, .tsv, .parquet, .npz or .npy file, which is never executed.
 
-    Categories become columns of zeros and ones, dates numbers of days, missing values medians; columns that look like
-    identifiers are dropped, and rows without a target set apart. `notes` of the table say so.
+    Numbers and dates are read as people write them (`$1,234.56`, `12.5%`, `3.2 kg`, `31/01/2021`). Categories become
+    columns of zeros and ones, dates days and parts of the calendar, missing values medians and a column that says
+    where; columns that look like identifiers are dropped, and rows without a target set apart. `notes` say so.
 
     Args:
         path: of the file. In .npz files examples are under X, data or images, targets under y, target or labels.
