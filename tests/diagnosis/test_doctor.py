@@ -12,6 +12,7 @@ import pytest
 import everwide.diagnosis as dg
 from everwide import InputError
 from everwide.diagnosis import _doctor
+from everwide.diagnosis._events import Watch
 from everwide.diagnosis._optimizers import Optimizer, read_state
 from everwide.diagnosis._patients import chart_of
 from everwide.diagnosis._records import Findings, _alignment
@@ -222,6 +223,10 @@ class TestCost:
                 now[0] += 2e-4  # whatever is timed takes so long
                 return now[0]
 
+            @staticmethod
+            def process_time():
+                return now[0]
+
         monkeypatch.setattr(_doctor, "time", Clock)
         watcher, params = doctor(budget=0.02), init()
         shares = []
@@ -233,6 +238,11 @@ class TestCost:
         assert max(shares[1500:]) <= 0.021  # after the first second, which may be paid in advance
         assert watcher.cost.share <= 0.02
         assert "s for compiling" in str(watcher.cost)
+
+    def test_a_delay_by_other_programs_is_not_its_own(self, monkeypatch):
+        monkeypatch.setattr(_doctor, "time", SimpleNamespace(perf_counter=lambda: 5.0, process_time=lambda: 2.0))
+        assert _doctor._since((1.0, 1.0), on_host=True) == 1.0
+        assert _doctor._since((1.0, 1.0), on_host=False) == 4.0  # a device may have computed meanwhile
 
     def test_looks_do_not_come_in_a_row_after_a_pause(self, monkeypatch):
         now = [0.0]
@@ -392,6 +402,30 @@ class TestBadInput:
         train(doctor(log=path), optax.sgd(0.1), init(), 4)
         with pytest.raises(InputError, match="another run"):
             doctor(log=path)(init(widths=(6, 8, CLASSES)))
+
+
+def test_the_course_of_losses_between_two_looks():
+    watch, losses = Watch(), 1 / np.arange(1.0, 101.0)
+    watch.waiting = losses[:10].tolist()
+    watch.look(9)
+    watch.waiting = losses[10:].tolist()
+    told, _ = watch.look(99)
+    starts, means = zip(*told["course"], strict=True)
+    assert starts[0] == 10
+    assert np.all(np.diff(starts) <= 0.4 * np.array(starts[:-1]))
+    ends = [*starts[1:], 100]
+    np.testing.assert_allclose(means, [losses[a:b].mean() for a, b in zip(starts, ends, strict=True)])
+
+
+def test_labels_that_stay_wrong_are_seen_by_the_course_alone():
+    facts = {"loss": "SoftmaxCrossEntropy", "outputs": 4, "classes": [8, 8, 8, 8]}
+    look = {"record": "vitals", "step": 10, "value": 1.0, "gradient": 1.0, "accuracy": 0.7, "near": 0.1}
+    look |= {"quantiles": [0.1, 0.2, 0.5, 1.5, 3.0], "surprising": [3, 4]}
+    for loss, names in ((0.8, ["wrong labels"]), (0.3, [])):
+        told = {"mean": 0.2, "largest": 1.0, "first": 1.4, "peak": 11, "course": [[11, 0.9], [20, loss], [40, 0.1]]}
+        later = look | {"step": 400, "value": 0.01, "accuracy": 1.0, "near": 0.0, "told": told}
+        later |= {"quantiles": [0.0] * 5}
+        assert [cause.name for cause in Run(facts, (look, later)).verdict().causes] == names
 
 
 def test_states_that_say_nothing_are_plain_descent():

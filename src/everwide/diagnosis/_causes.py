@@ -324,8 +324,11 @@ def labels(s: Signs, before: list[str]) -> Cause | None:
 
 def _stays(s: Signs, vitals: Record) -> bool:
     """Whether the loss was still about as high after twice as many steps, or the run ended soon."""
-    later = [v["value"] for v in s.vitals if v["step"] >= 2 * vitals["step"] and v["value"] is not None]
-    return later[0] > STAYS * vitals["value"] if later else vitals["step"] > LATE * s.steps
+    seen = [(v["step"], v["value"]) for v in s.vitals] + [
+        tuple(pair) for told in s.told for pair in told.get("course", ())
+    ]
+    later = min((pair for pair in seen if pair[0] >= 2 * vitals["step"] and pair[1] is not None), default=None)
+    return later[1] > STAYS * vitals["value"] if later is not None else vitals["step"] > LATE * s.steps
 
 
 def _strange(vitals: Record) -> float:

@@ -29,6 +29,17 @@ _UNKNOWN = 4  # times a pulse: what a part may cost that was not seen yet
 _COMPILED: set[Any] = set()  # what has run once in this process
 
 
+def _now() -> tuple[float, float]:
+    """Of the clock, and of this process."""
+    return time.perf_counter(), time.process_time()
+
+
+def _since(begin: tuple[float, float], on_host: bool) -> float:
+    """Seconds; not those in which other programs had the processor, where nothing else computes."""
+    clock, own = (after - before for before, after in zip(begin, _now(), strict=True))
+    return min(clock, own) if on_host else clock
+
+
 class Cost:
     """Seconds that a doctor has spent, and the seconds of the run around it."""
 
@@ -210,13 +221,13 @@ class Doctor:
         last = None
         if finite and (leaf := self._findings.readout(signs)) is not None and self._is_due("readout"):
             last = self._timed("readout", lambda: patient.readout(leaves, leaf))
-        begin = time.perf_counter()
+        begin = _now()
         told, events = self._watch.look(self._step)
         clock = {"seconds": self.cost.seconds, "cost": self.cost.spent, "compiling": self.cost.compiling}
         records = self._findings.records(at, clock, signs, step, curve, kernel, last, optimizer, told)
         self._deliver(self._journal.write(records + events))
         self._pulse = None
-        self._bill("writing", time.perf_counter() - begin)
+        self._bill("writing", _since(begin, patient.on_host))
         self._next = max(self._step + 1 + self._step // _FEWEST, self._spaced())
 
     def _spaced(self) -> int:
@@ -271,10 +282,10 @@ class Doctor:
 
     def _timed(self, name: str, work: Callable[[], Any], form: Any = None) -> Any:
         """The result, with its seconds on the bill; those of a program's first run are for compiling."""
-        begin = time.perf_counter()
-        result = work()
-        took = time.perf_counter() - begin
         assert self._patient is not None
+        begin = _now()
+        result = work()
+        took = _since(begin, self._patient.on_host)
         key = (name, form, self._patient.mark)
         if key in _COMPILED:
             self._bill(name, took)

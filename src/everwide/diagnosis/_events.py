@@ -1,5 +1,6 @@
 """Losses that a doctor is told at every step: kept until there is time, then searched for spikes."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ WINDOW = 20  # steps whose median is what a loss is compared with
 JUMP = 2.0  # times that median: a spike
 LEAST = 0.2  # of the first loss: less is no spike
 FLUCTUATION = 6.0  # median deviations above it
+PIECE = 1.3  # from one step to the next at which the course of losses is kept
 
 
 class Watch:
@@ -36,7 +38,8 @@ class Watch:
             return None, events
         figures = {"mean": good.mean(), "smallest": good.min(), "largest": good.max(), "last": good[-1]}
         peak = step - (len(fresh) - 1 - int(np.nanargmax(np.where(np.isfinite(fresh), fresh, -np.inf))))
-        return figures | {"first": self._first, "count": len(fresh), "peak": peak}, events
+        course = _course(fresh, step - len(fresh) + 1)
+        return figures | {"first": self._first, "count": len(fresh), "peak": peak, "course": course}, events
 
     def _spikes(self, values: np.ndarray, step: int) -> list[Record]:
         """Where losses jump over what they were; one event for each time that they do."""
@@ -56,6 +59,13 @@ class Watch:
             {"record": "event", "step": int(when), "name": "spike", "figures": f}
             for when, f in zip(steps, figures, strict=True)
         ]
+
+
+def _course(values: np.ndarray, first: int) -> list[list[float]]:
+    """Steps further and further apart, and the mean loss from one to the next."""
+    begin, end = max(1, first), first + len(values)
+    edges = np.unique(np.geomspace(begin, max(begin, end), 2 + int(np.log(end / begin) / np.log(PIECE))).astype(int))
+    return [[int(a), float(np.mean(values[a - first : b - first]))] for a, b in itertools.pairwise(edges)]
 
 
 def _number(value: Any) -> float:

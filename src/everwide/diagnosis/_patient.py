@@ -280,6 +280,7 @@ class Patient:
         self._gradient: Leaves = []
         self._before: Leaves = []
         self._leading: Array | None = None
+        self.on_host = jax.default_backend() == "cpu"
         shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves((x, y)))
         self.mark = (setting, shapes)
 

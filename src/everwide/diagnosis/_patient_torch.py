@@ -45,6 +45,7 @@ class TorchPatient:
         self._gradient: Leaves = []
         self._before: Leaves = []
         self._leading: Tensor | None = None
+        self.on_host = first.device.type == "cpu"
         self.mark = None
 
     def leaves(self, module: Any) -> Leaves:
