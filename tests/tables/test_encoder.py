@@ -115,6 +115,14 @@ def test_means_of_targets_are_those_of_a_gaussian_prior():
         assert encoder.transform(pd.DataFrame({"c": ["other"]}))[0, 0] == pytest.approx(y.mean())
 
 
+@pytest.mark.parametrize(("levels", "n", "columns"), [(50, 60, 50), (51, 200, 1), (51, 204, 51), (255, 2000, 255)])
+def test_how_many_levels_have_a_column_each(levels, n, columns):
+    frame = pd.DataFrame({"c": pd.Categorical([f"v{number % levels}" for number in range(n)])})
+    assert encode_frame(frame, np.arange(n))[1].shape == (n, columns)
+    told_apart = encode_frame(frame)[0].names
+    assert len(told_apart) == (50 if columns == 1 else columns)
+
+
 def test_levels_of_one_row_each_tell_nothing():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"c": pd.Categorical([f"v{number}" for number in range(200)]), "z": rng.normal(size=200)})

@@ -12,7 +12,8 @@ from ._plans import AbstractPlan, Levels, TargetMeans
 from ._table import listed_names, printable
 from ._texts import Texts
 
-MOST_LEVELS = 50  # that have a column each
+_MOST_LEVELS, _MOST_FREQUENT = 50, 255  # that have a column each: in any table, and where rows of each are enough
+_ROWS_OF_A_LEVEL = 4
 _FOLDS = 10
 _LEAST_SMOOTHING = 0.1  # rows
 
@@ -53,14 +54,14 @@ class Planned(NamedTuple):
 def plan_levels(texts: Texts, targets: np.ndarray | None, weights: np.ndarray, shows: bool) -> Planned:
     """A column of each level; of too many the means of the targets, or the most frequent ones without targets."""
     missing = bool(shows and (texts.codes < 0).any())
-    columns = min(len(texts.levels), MOST_LEVELS)
+    most = max(_MOST_LEVELS, min(_MOST_FREQUENT, len(texts.codes) // _ROWS_OF_A_LEVEL))
+    columns, other = min(len(texts.levels), most), len(texts.levels) > most
     require(8 * columns * len(texts.codes), None, "Categories as columns of zeros and ones", "Use fewer rows.")
-    if len(texts.levels) > MOST_LEVELS and targets is not None:
+    if other and targets is not None:
         return _plan_means(texts, targets, weights)
-    other = len(texts.levels) > MOST_LEVELS
     kept: Sequence[int] = range(len(texts.levels))
     if other:
-        kept = np.sort(np.argsort(-texts.counts, kind="stable")[: MOST_LEVELS - 1]).tolist()
+        kept = np.sort(np.argsort(-texts.counts, kind="stable")[: most - 1]).tolist()
     plan = Levels({texts.levels[code]: place for place, code in enumerate(kept)}, missing, other)
     return Planned(plan, plan.features(texts).values, ("other" if other else "levels",) + ("shown",) * missing)
 

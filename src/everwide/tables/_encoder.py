@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from .._checks import InputError, warn
-from ._categories import MOST_LEVELS, categorical_columns
+from ._categories import categorical_columns
 from ._columns import Ask, is_number, plan_column
 from ._numerals import numerals
 from ._plans import LARGEST, LOST, MISSING, NEW, AbstractPlan, weighted_median
@@ -31,10 +31,8 @@ SENTENCES = {
     "parts": "Weekdays, times of day and times of year, as far as they come again, became columns too: {}.",
     "levels": "Categories became columns of zeros and ones: {}.",
     "ordered": "Categories in an order became their places in it: {}.",
-    "other": f"Categories with more than {MOST_LEVELS} values, of which all but the most frequent share one column: "
-    "{}.",
-    "means": f"Categories with more than {MOST_LEVELS} values became means of the target in other rows of the same "
-    "value: {}.",
+    "other": "Categories of many values, of which all but the most frequent share one column: {}.",
+    "means": "Categories of many values became means of the target in other rows of the same value: {}.",
     "mixed": "Texts among numbers were taken as missing: {}.",
     "infinite": "Infinite values, and those beyond 1e100, were taken as missing: {}.",
     "missing": "Missing values were filled with the median of the column: {}.",
@@ -140,7 +138,8 @@ def encode_frame(
 
     Args:
         frame: training rows, a frame of pandas or an array `(n, columns)`.
-        targets: `(n, k)`, for categories of more than 50 levels; without them, the most frequent levels are told apart.
+        targets: `(n, k)`, for categories of more than 50 levels (up to 255 where these have four rows on average);
+            without them, the most frequent levels are told apart.
         categorical_features: "from_dtype" takes columns of texts (that are no numbers or dates) and of the type
             "category"; or a mask of all columns, or numbers or names of some; or None.
         weights: of rows, for medians and means.
