@@ -41,14 +41,14 @@ LABELS = np.where(Y > 1, "high", "low")
 
 
 def by_hand(frame):
-    """Columns of numbers scaled one by one, the three colours together; filled by the median of training rows."""
+    """Numbers scaled one by one, the three colours together, and what says where a number is missing as it is."""
     median = FRAME["weight"].median()
     numbers = lambda f: np.column_stack([f["size"], f["weight"].fillna(median), f["weight"].isna(), f["flag"]]).astype(
         float
     )
     colours = lambda f: (f["colour"].to_numpy()[:, None] == ["blue", "green", "red"]).astype(float)
-    train, factor = numbers(FRAME), np.sqrt(7 / 5)  # seven features of five units of variance
-    scaled = (numbers(frame) - train.mean(0)) / train.std(0)
+    train, factor = numbers(FRAME), np.sqrt(7 / 4)  # seven features: three numbers, a category, and a gap
+    scaled = (numbers(frame) - train.mean(0)) / np.where(np.arange(4) == 2, 1.0, train.std(0))
     category = (colours(frame) - colours(FRAME).mean(0)) / np.sqrt(colours(FRAME).var(0).sum())
     return factor * np.column_stack([scaled, category])
 
@@ -145,11 +145,11 @@ def test_missing_values_in_arrays_are_information():
     x[::4, 1] = np.nan
     y = x[:, 0] + 5.0 * np.isnan(x[:, 1])
     model = WideRegressor(NET, relative_ridge=1e-3).fit(x, y)
-    filled = np.column_stack([x[:, 0], np.where(np.isnan(x[:, 1]), np.nanmedian(x[:, 1]), x[:, 1]), x[:, 2]])
-    shown = np.insert(filled, 2, np.isnan(x[:, 1]), axis=1)
-    np.testing.assert_allclose(
-        model.predict(x), WideRegressor(NET, relative_ridge=1e-3).fit(shown, y).predict(shown), rtol=1e-7
-    )
+    lost = np.isnan(x[:, 1])
+    filled = np.column_stack([x[:, 0], np.where(lost, np.nanmedian(x[:, 1]), x[:, 1]), x[:, 2]])
+    scaled = np.insert((filled - filled.mean(0)) / filled.std(0), 2, lost - lost.mean(), axis=1) * np.sqrt(4 / 3)
+    np.testing.assert_allclose(model.transform_inputs(x), scaled, atol=1e-12)
+    assert np.corrcoef(model.leave_one_out_, y)[0, 1] > 0.95
     assert "Missing values were filled with the median of the column: 1." in model.choice_.notes
     assert "Missing values" in str(model.choice_)
     assert "Missing values" in model.choice_.to_dict()["notes"][0]

@@ -42,7 +42,8 @@ def test_what_is_true_of_every_frame(seed):
     assert (np.diff(encoder.source) >= 0).all()
     assert set(encoder.source) == set(range(7))
     assert all(name.startswith(str(frame.columns[at])) for name, at in zip(encoder.names, encoder.source, strict=True))
-    assert np.isin(x[:, encoder.indicator], (0, 1)).all()
+    assert np.isin(x[:, encoder.indicator | encoder.gap], (0, 1)).all()
+    assert [name for name, gap in zip(encoder.names, encoder.gap, strict=True) if gap] == ["number is missing"]
     np.testing.assert_array_equal(encoder.transform(frame), x)
     np.testing.assert_array_equal(encoder.transform(frame[::-1])[::-1], x)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder)).transform(frame[:7]), x[:7])

@@ -18,7 +18,7 @@ from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
 from ._frames import check_labels, class_notes, dense, encoder_of, known_weights, needs_encoding
 from ._learn import Choice, Goal, Learned, Task, batches, learn, show, solved
-from ._scaling import Groups, InputScaling, TwoViews
+from ._scaling import ALONE, AS_IT_IS, Groups, InputScaling, TwoViews
 
 _MOST_ROWS = 20_000
 _FARTHEST = 1e17  # squares of scaled inputs stay finite, in float32 too
@@ -105,9 +105,11 @@ class AbstractWide(BaseEstimator, abc.ABC):
         validate_data(self, X, reset=reset, skip_check_array=True)
 
     def _groups(self) -> Groups:
-        """The column of X that a feature comes from, for the zeros and ones of categories; -1 for numbers."""
+        """Of features: for zeros and ones of a category its column of X; others are numbers, or say what is missing."""
         encoder = self._encoder
-        return None if encoder is None else np.where(encoder.indicator, encoder.source, -1)
+        if encoder is None:
+            return None
+        return np.where(encoder.indicator, encoder.source, np.where(encoder.gap, AS_IT_IS, ALONE))
 
     def _folded(self, x: Float[np.ndarray, "n *given"]) -> Float[np.ndarray, "n *shape"]:
         """Flat rows as images, where the user says so."""

@@ -14,6 +14,7 @@ _MOST_KNOTS = 1000
 _OUTERMOST = 1e-3  # a share of rows: no rank is further out in the Gaussian
 
 Groups = Int[np.ndarray, " d"] | None
+ALONE, AS_IT_IS = -1, -2  # a column of no group; one that is not scaled by how much it varies
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class InputScaling:
     def of(
         cls, x: Float[np.ndarray, "n *sites channels"], weights: Float[np.ndarray, " n"], groups: Groups = None
     ) -> "InputScaling":
-        """Of training rows; the columns of no group have the number -1."""
+        """Of training rows; groups have numbers from 0 on. What says that values are missing stays zeros and ones."""
         rows = x.reshape(-1, x.shape[-1])
         share = np.repeat(weights, len(rows) // len(x))
         share = share / share.sum()
@@ -39,7 +40,8 @@ class InputScaling:
         varies = std > _CONSTANT
         units = int(varies.sum())
         if groups is not None:
-            units = int((varies & (groups < 0)).sum()) + len(np.unique(groups[varies & (groups >= 0)]))
+            units = int((varies & (groups == ALONE)).sum()) + len(np.unique(groups[varies & (groups >= 0)]))
+            std = np.where(groups == AS_IT_IS, 1.0, std)
             for group in np.unique(groups[groups >= 0]):
                 std[groups == group] = max(np.sqrt(np.sum(std[groups == group] ** 2)), _RAREST)
         shown = max(units, 1)
@@ -81,7 +83,7 @@ class Quantiles:
     @classmethod
     def of(cls, x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], groups: Groups = None) -> "Quantiles":
         """Of training rows; a row of weight w counts as w rows. The zeros and ones of groups stay what they are."""
-        ranked = np.full(x.shape[1], True) if groups is None else groups < 0
+        ranked = np.full(x.shape[1], True) if groups is None else groups == ALONE
         columns = [_knots(x[:, at], weights) if ranked[at] else (_BINARY, _BINARY) for at in range(x.shape[1])]
         return cls(tuple(knots for knots, _ in columns), tuple(scores for _, scores in columns))
 

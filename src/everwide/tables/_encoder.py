@@ -14,7 +14,7 @@ from .._checks import InputError, warn
 from ._categories import categorical_columns
 from ._columns import Ask, is_number, plan_column
 from ._numerals import numerals
-from ._plans import LARGEST, LOST, MISSING, NEW, AbstractPlan, weighted_median
+from ._plans import GAP, LARGEST, LEVEL, LOST, MISSING, NEW, NUMBER, AbstractPlan, weighted_median
 from ._table import MOST_COLUMNS, TableError, TableWarning, listed_names, unique_names
 from ._texts import texts_of
 
@@ -87,13 +87,14 @@ class FrameEncoder:
 
     - `names`: of the features. `source`: the place of the column that each of them comes from.
     - `indicator`: which of them are zeros and ones of a category; those of one column share one scale, so that the
-      inner product of two rows says whether their levels are equal.
+      inner product of two rows says whether their levels are equal. `gap`: which say where a number is missing.
     - `notes`: sentences on what was dropped, filled and encoded.
     """
 
     names: tuple[str, ...]
     source: Int[np.ndarray, " features"]
     indicator: Bool[np.ndarray, " features"]
+    gap: Bool[np.ndarray, " features"]
     notes: tuple[str, ...]
     _columns: tuple[str, ...]
     _numbers: Numbers
@@ -145,8 +146,8 @@ def encode_frame(
         weights: of rows, for medians and means.
 
     Returns:
-        An encoder with `names`, `source` (the column of each feature), `indicator`, `notes` and `transform(frame)`; and
-        the features of the training rows, which are their own where means of targets are taken.
+        An encoder with `names`, `source` (the column of each feature), `indicator`, `gap`, `notes` and
+        `transform(frame)`; and the features of the training rows, which are their own where means of targets are taken.
 
     >>> import pandas as pd
     >>> from everwide.tables import encode_frame
@@ -168,7 +169,7 @@ def encode_frame(
 class _Feature(NamedTuple):
     source: int
     name: str
-    indicator: bool
+    kind: str
 
 
 def fit_frame(
@@ -181,21 +182,21 @@ def fit_frame(
     simple = np.array([is_number(dtype) for dtype in frame.dtypes], dtype=bool)
     simple &= True if categories is None else ~categories
     numbers, block = _fit_numbers(frame, np.flatnonzero(simple), columns, ask, done)
-    made = [_Feature(place, columns[place], False) for place in numbers.places.tolist()]
-    made += [_Feature(place, f"{columns[place]}{MISSING}", True) for place in numbers.places[numbers.shown].tolist()]
+    made = [_Feature(place, columns[place], NUMBER) for place in numbers.places.tolist()]
+    made += [_Feature(place, f"{columns[place]}{MISSING}", GAP) for place in numbers.places[numbers.shown].tolist()]
     plans, parts = [], [block]
     for place in np.flatnonzero(~simple).tolist():
         category = None if categories is None else bool(categories[place])
         plan, values, did = plan_column(frame.iloc[:, place], columns[place], ask, category)
         plans.append((place, plan))
         parts.append(values)
-        numeric = len(plan.suffixes) - plan.indicators
-        made += [_Feature(place, f"{columns[place]}{end}", at >= numeric) for at, end in enumerate(plan.suffixes)]
+        ends = zip(plan.suffixes, plan.kinds, strict=True)
+        made += [_Feature(place, f"{columns[place]}{end}", kind) for end, kind in ends]
         for key in did:
             done.setdefault(key, []).append(columns[place])
     order = np.argsort([feature.source for feature in made], kind="stable")
     x = np.concatenate(parts, axis=1)[:, order]
-    source, names, indicator = zip(*[made[at] for at in order], strict=True) if made else ((), (), ())
+    source, names, kinds = zip(*[made[at] for at in order], strict=True) if made else ((), (), ())
     done["constant"] = [columns[place] for place in np.setdiff1d(source, np.array(source)[_vary(x)]).tolist()]
     place_of = {name: place for place, name in enumerate(columns)}
     told = {key: sorted(names, key=lambda name: place_of.get(name, 0)) for key, names in done.items() if names}
@@ -204,7 +205,8 @@ def fit_frame(
         raise TableError(
             " ".join([f"No column of {what} is left to learn from: expected numbers or categories.", *notes])
         )
-    facts = (unique_names(names), np.array(source), np.array(indicator, dtype=bool), notes)
+    kind = np.array(kinds)
+    facts = (unique_names(names), np.array(source), kind == LEVEL, kind == GAP, notes)
     return FrameEncoder(*facts, columns, numbers, tuple(plans), order), x
 
 

@@ -15,6 +15,7 @@ from ._texts import Texts, texts_of
 
 NEW, LOST = "new", "lost"  # levels that training rows did not have; values, in columns that had them all
 MISSING = " is missing"
+NUMBER, LEVEL, GAP = "number", "level", "gap"  # kinds of features: the last says where a number is missing
 
 
 class Features(NamedTuple):
@@ -38,8 +39,8 @@ class AbstractPlan(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def indicators(self) -> int:
-        """How many of the last features are zeros and ones that share one scale."""
+    def kinds(self) -> tuple[str, ...]:
+        """Of its features: numbers, zeros and ones of a level, or of a gap."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Nothing(AbstractPlan):
         return ()
 
     @property
-    def indicators(self) -> int:
-        return 0
+    def kinds(self) -> tuple[str, ...]:
+        return ()
 
 
 class Gaps(NamedTuple):
@@ -103,8 +104,8 @@ class WrittenNumbers(AbstractPlan):
         return ("",) + (MISSING,) * self.gaps.shown
 
     @property
-    def indicators(self) -> int:
-        return int(self.gaps.shown)
+    def kinds(self) -> tuple[str, ...]:
+        return (NUMBER,) + (GAP,) * self.gaps.shown
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,9 @@ class Times(AbstractPlan):
         return "", *waves, *week, *(MISSING,) * self.gaps.shown
 
     @property
-    def indicators(self) -> int:
-        return 7 * self.weekdays + self.gaps.shown
+    def kinds(self) -> tuple[str, ...]:
+        numbers = 1 + 2 * len(self.cycles)
+        return (NUMBER,) * numbers + (LEVEL,) * 7 * self.weekdays + (GAP,) * self.gaps.shown
 
 
 @dataclass(frozen=True)
@@ -177,8 +179,8 @@ class Levels(AbstractPlan):
         return named + (": any other",) * self.other + (MISSING,) * self.missing
 
     @property
-    def indicators(self) -> int:
-        return len(self.places) + self.other + self.missing
+    def kinds(self) -> tuple[str, ...]:
+        return (LEVEL,) * (len(self.places) + self.other + self.missing)
 
 
 @dataclass(frozen=True)
@@ -198,8 +200,8 @@ class Ordered(AbstractPlan):
         return ("",) + (MISSING,) * self.gaps.shown
 
     @property
-    def indicators(self) -> int:
-        return int(self.gaps.shown)
+    def kinds(self) -> tuple[str, ...]:
+        return (NUMBER,) + (GAP,) * self.gaps.shown
 
 
 @dataclass(frozen=True)
@@ -224,8 +226,8 @@ class TargetMeans(AbstractPlan):
         return tuple(f": mean target{f' {at + 1}' if several else ''}" for at in range(self.means.shape[1]))
 
     @property
-    def indicators(self) -> int:
-        return 0
+    def kinds(self) -> tuple[str, ...]:
+        return (NUMBER,) * self.means.shape[1]
 
 
 LARGEST = 1e100  # squares and sums of larger numbers overflow
