@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from .._checks import InputError
 from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
+from ._columns import ColumnsReader
 from ._frames import check_labels, class_notes, dense, encoder_of, known_weights, needs_encoding
 from ._learn import Choice, Goal, Learned, Task, batches, learn, show, solved
 from ._scaling import ALONE, AS_IT_IS, Groups, InputScaling, TwoViews
@@ -50,6 +51,16 @@ class AbstractWide(BaseEstimator, abc.ABC):
         """What was chosen, and why."""
         check_is_fitted(self)
         return self._learned.choice
+
+    @property
+    def feature_importances_(self) -> Float[np.ndarray, " columns"]:
+        """Of `architecture="columns"`: the share of each column of X in what the first layer sees."""
+        check_is_fitted(self)
+        reader = self._learned.reader
+        if not isinstance(reader, ColumnsReader):
+            raise AttributeError("feature_importances_ are those of architecture='columns', which learns them.")
+        encoder = self._encoder
+        return reader.importances if encoder is None else np.bincount(encoder.source, reader.importances)
 
     def transform_inputs(self, X: Any) -> Float[np.ndarray, "n *shown"]:
         """Inputs as `network_` reads them: scaled by what the training rows were, in the shape of `input_shape`.
@@ -138,18 +149,18 @@ class AbstractWide(BaseEstimator, abc.ABC):
             )
         return shown
 
-    def _given_network(self) -> AbstractLayer | None:
-        """The user's network; None where it is to be chosen."""
+    def _given_network(self) -> AbstractLayer | str | None:
+        """The user's network; None where it is to be chosen, "columns" where it is to be learned."""
         given = self.architecture
         if isinstance(given, AbstractLayer):
             return given
         if isinstance(given, str) and given in PRESETS:
             return preset(given, self._shape)
-        if isinstance(given, str) and given == "auto":
-            return None
+        if isinstance(given, str) and given in ("auto", "columns"):
+            return None if given == "auto" else given
         raise InputError(
-            f"architecture={given!r}: expected 'auto', {', '.join(map(repr, PRESETS))}, or a network such as "
-            "everwide.Serial(everwide.Dense(w_std=2**0.5), everwide.Relu(), everwide.Dense(1))."
+            f"architecture={given!r}: expected 'auto', 'columns', {', '.join(map(repr, PRESETS))}, or a network such "
+            "as everwide.Serial(everwide.Dense(w_std=2**0.5), everwide.Relu(), everwide.Dense(1))."
         )
 
     def _seed(self) -> int:

@@ -16,6 +16,7 @@ from .._presets import cnn, mlp
 from ..activations import Erf, Relu
 from ..layers import AbstractLayer, Dense
 from ..spectral import solve
+from ._columns import DEPTH, ColumnsReader, learn_columns
 
 Which = Literal["nngp", "ntk"]
 _LENGTHS = (64, 256, 512)  # numbers of rows and of columns are rounded up to these, then to multiples of the last
@@ -82,6 +83,9 @@ class KernelReader:
         return np.pad(x, ((0, more), *((0, 0),) * (x.ndim - 1))) if more else x
 
 
+Reader = KernelReader | ColumnsReader
+
+
 def batches(rows: int, columns: int) -> list[slice]:
     """New rows, so many at a time that their kernel with `columns` old ones stays small."""
     size = max(_BATCH_BYTES // (8 * max(columns, 1)), 64)
@@ -92,8 +96,7 @@ def batches(rows: int, columns: int) -> list[slice]:
 class Candidate(NamedTuple):
     """A network, and in words what it is. The first family is preferred until another one is clearly better."""
 
-    network: AbstractLayer
-    which: Which
+    reader: Reader
     description: str
     depth: int | None
     activation: str | None
@@ -113,8 +116,8 @@ def dense_candidates(x: Float[np.ndarray, "n d"], which: Which) -> Kernels:
             for frozen in some if which == "ntk" else (depth,):
                 shown = 0 if which == "nngp" else frozen
                 words = f"dense network, {depth} hidden layer{'s' * (depth > 1)}, {activation}"
-                network = tower.network(depth, shown)
-                yield Candidate(network, which, words, depth, activation, shown, family), floors.ntk(depth, frozen)
+                reader = KernelReader(tower.network(depth, shown), which, rounds=True)
+                yield Candidate(reader, words, depth, activation, shown, family), floors.ntk(depth, frozen)
 
 
 def image_candidates(x: Float[np.ndarray, "n h w c"], which: Which) -> Kernels:
@@ -122,14 +125,29 @@ def image_candidates(x: Float[np.ndarray, "n h w c"], which: Which) -> Kernels:
     nets = [(cnn(depth), f"{depth} convolutions of 3 x 3, flattened, Relu", depth) for depth in _CONVOLUTIONS]
     nets.append((mlp(3, flatten=True), "dense network, 3 hidden layers, Relu", 3))
     for net, description, depth in nets:
-        candidate = Candidate(net, which, description, depth, "Relu", 0, 0)
-        yield candidate, KernelReader(net, which, rounds=False).among(x)
+        reader = KernelReader(net, which, rounds=False)
+        yield Candidate(reader, description, depth, "Relu", 0, 0), reader.among(x)
 
 
 def given_candidate(net: AbstractLayer, x: np.ndarray, which: Which) -> Kernels:
     """The user's own."""
-    candidate = Candidate(net, which, f"given network {type(net).__name__}", None, None, None, 0)
-    yield candidate, KernelReader(net, which, rounds=x.ndim == 2).among(x)
+    reader = KernelReader(net, which, rounds=x.ndim == 2)
+    yield Candidate(reader, f"given network {type(net).__name__}", None, None, None, 0), reader.among(x)
+
+
+def columns_candidates(task: "Task", which: Which, seed: int) -> Kernels:
+    """Networks that have learned how to look at columns: by evidence, and by predicting each row from all others."""
+    if task.x.ndim != 2:
+        raise InputError(
+            f"architecture='columns' reads rows (n, columns), and the rows have the shape {task.x.shape[1:]}."
+        )
+    ways = {"likelihood": "evidence", "left_out": "leave-one-out"}
+    by = list(ways) if task.copies.sum() >= _MANY else ["likelihood"]
+    for family, (way, reader) in enumerate(
+        zip(by, learn_columns(task.x, task.y, which, by=by, seed=seed), strict=True)
+    ):
+        words = f"columns weighed and mixed as learned by {ways[way]}, then {DEPTH} hidden layers, Relu"
+        yield Candidate(reader, words, DEPTH, "Relu", 0, family), reader.among(task.x)
 
 
 @dataclass(frozen=True)
@@ -200,7 +218,7 @@ class Goal(NamedTuple):
 class Learned:
     """A network that has learned a task: a solution of `everwide.spectral.solve` in units of `scale`."""
 
-    reader: KernelReader
+    reader: Reader
     task: Task
     solution: Any
     scale: float  # the mean of the kernel's diagonal
@@ -224,7 +242,7 @@ def solved(kernel: np.ndarray, task: Task, scale: float | None = None, **how: An
     return solve(kernel, task.y, weights=task.weights, copies=task.copies, overwrite=True, **how), unit
 
 
-def show(x: np.ndarray, network: AbstractLayer | None) -> np.ndarray:
+def show(x: np.ndarray, network: AbstractLayer | str | None) -> np.ndarray:
     """The inputs as the network reads them: the dense ones that are chosen here have few different widths."""
     return padded(x) if network is None and x.ndim == 2 else x
 
@@ -234,7 +252,7 @@ def squared_error(solution: Any, task: Task) -> Float[np.ndarray, " n"]:
     return np.sum((task.y - solution.left_out()) ** 2, axis=1)
 
 
-def learn(task: Task, network: AbstractLayer | None, goal: Goal, seed: int) -> Learned:
+def learn(task: Task, network: AbstractLayer | str | None, goal: Goal, seed: int) -> Learned:
     """Compare on some rows, then solve on all."""
     n = len(task.x)
     stopped = goal.time is not None and np.isfinite(goal.time)
@@ -247,11 +265,11 @@ def learn(task: Task, network: AbstractLayer | None, goal: Goal, seed: int) -> L
     task = task._replace(x=show(task.x, network))
     rows = _compared_rows(task, seed)
     some = Task(*(part[rows] for part in task))
-    best, tried = _best(_kernels(some.x, network, goal.which), some, goal)
+    best, tried = _best(_kernels(some, network, goal.which, seed), some, goal)
     if goal.time is None and len(rows) == n and task.copies.sum() >= _MANY:
         best, more = _stopped(best, some, goal)
         tried += more
-    reader = KernelReader(best.candidate.network, best.candidate.which, rounds=task.x.ndim == 2)
+    reader = best.candidate.reader
     exact = best.solution.ridge < _SAFE_IN_FLOAT32 or n <= (_SMALL if task.x.ndim == 2 else _COMPARED_IMAGES)
     dtype = np.float64 if exact else np.float32
     solution, scale, score = best.solution, best.scale, best.mean
@@ -259,8 +277,8 @@ def learn(task: Task, network: AbstractLayer | None, goal: Goal, seed: int) -> L
         solution, scale, score, more = _on_all(reader, task, best.solution, goal, dtype)
         tried += more
     choice = Choice(
-        *best.candidate[2:6],
-        which=best.candidate.which,
+        *best.candidate[1:5],
+        which=reader.which,
         relative_ridge=float(solution.ridge),
         relative_time=float(getattr(solution, "time", np.inf)),
         score=score,
@@ -279,7 +297,10 @@ def _compared_rows(task: Task, seed: int) -> np.ndarray:
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).permutation(n)[:most])
 
 
-def _kernels(x: np.ndarray, network: AbstractLayer | None, which: Which) -> Kernels:
+def _kernels(task: Task, network: AbstractLayer | str | None, which: Which, seed: int) -> Kernels:
+    x = task.x
+    if isinstance(network, str):
+        return columns_candidates(task, which, seed)
     if network is not None:
         return given_candidate(network, x, which)
     if x.ndim == 4:
@@ -343,7 +364,9 @@ def _stopped(best: _Scored, task: Task, goal: Goal) -> tuple[_Scored, int]:
     return (first if _better(other, best, task.weights) else best), len(scored)
 
 
-def _on_all(reader: KernelReader, task: Task, chosen: Any, goal: Goal, dtype: type) -> tuple[Any, float, float, int]:
+def _on_all(
+    reader: KernelReader | ColumnsReader, task: Task, chosen: Any, goal: Goal, dtype: type
+) -> tuple[Any, float, float, int]:
     """Solve for all rows; the ridge may move to a neighbour."""
     kernel = reader.among(task.x, dtype)
     if np.isfinite(chosen.time):

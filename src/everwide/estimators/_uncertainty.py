@@ -13,7 +13,7 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from .._checks import InputError
-from ._learn import KernelReader, Learned, Task, batches
+from ._learn import KernelReader, Learned, Reader, Task, batches
 
 _SHARPEST = np.log(1e4)
 _PROBIT = np.pi / 8  # a logistic function, blurred by a Gaussian, is nearly a logistic function again (MacKay 1992)
@@ -187,7 +187,7 @@ class Disagreement(AbstractUncertainty):
         return np.maximum(own / scale + np.concatenate(parts), 0.0)
 
 
-def _diagonals(reader: KernelReader, x: np.ndarray) -> Float[np.ndarray, " n"]:
+def _diagonals(reader: Reader, x: np.ndarray) -> Float[np.ndarray, " n"]:
     return np.concatenate([reader.diagonal(x[rows]) for rows in batches(len(x), 1)])
 
 

@@ -7,6 +7,7 @@ from ._determinantal import determinantal_map as determinantal_map
 from ._determinantal import determinantal_sample as determinantal_sample
 from ._determinantal import leverage_scores as leverage_scores
 from ._determinantal import partial_cholesky as partial_cholesky
+from ._evidence import evidence as evidence
 from ._filters import AbstractFilter as AbstractFilter
 from ._filters import gradient_descent as gradient_descent
 from ._filters import gradient_flow as gradient_flow

@@ -1,0 +1,101 @@
+"""Networks that learn how to look at columns: against the layers that they are, difference quotients, and truths."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+import everwide as ew
+from everwide.estimators import WideClassifier, WideGPRegressor, WideRegressor
+from everwide.estimators import _columns as columns
+
+pytestmark = pytest.mark.once
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 4))
+X[5] = X[6]
+Y = np.sin(2 * X[:, 0]) + X[:, 0] * X[:, 2]
+TARGETS = ((Y - Y.mean()) / Y.std())[:, None]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return WideRegressor("columns", random_state=0).fit(X, Y)
+
+
+@pytest.mark.parametrize("which", ["ntk", "nngp"])
+def test_the_kernel_is_that_of_the_network(which):
+    (reader,) = columns.learn_columns(X, TARGETS, which, by=["likelihood"], seed=0)
+    new = X[:7] + 0.1
+    kernel = getattr(ew, which)
+    exact = np.float64 if ew.ntk(reader.network, X[:2]).dtype == np.float64 else np.float32
+    close = {"rtol": 1e-9 if exact is np.float64 else 2e-4}
+    np.testing.assert_allclose(reader.among(X), kernel(reader.network, X), **close)
+    np.testing.assert_allclose(reader.cross(new, X), kernel(reader.network, new, X), **close)
+    np.testing.assert_allclose(reader.diagonal(X), np.diagonal(reader.among(X)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("by", ["likelihood", "left_out"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_slopes_are_limits_of_difference_quotients(monkeypatch, by, trained):
+    """Of all numbers at once, along random ways, for diagonal and full metrics; two of the rows are equal."""
+    tried = []
+    descended = columns._descended
+    monkeypatch.setattr(
+        columns, "_descended", lambda value, start, steps: tried.append(value) or descended(value, start, 2)
+    )
+    pairs = columns.Pairs(columns.Columns.of(X, length=0.3), X, TARGETS, trained)
+    columns._full(pairs, columns._diagonal(pairs, by), by)
+    for value, size in zip(tried, (2 * 4 + 3, 4 * 4 + 4 + 3), strict=True):
+        at, way, h = 0.3 * RNG.normal(size=size) - 1, RNG.normal(size=size), 1e-6
+        quotient = (value(at + h * way)[0] - value(at - h * way)[0]) / (2 * h)
+        np.testing.assert_allclose(value(at)[1] @ way, quotient, rtol=2e-4, atol=1e-3)
+
+
+def test_columns_that_matter_are_found(model):
+    seen = model.feature_importances_
+    assert seen.sum() == pytest.approx(1)
+    assert min(seen[0], seen[2]) > 2 * max(seen[1], seen[3])
+    assert "columns weighed and mixed" in str(model.choice_)
+
+
+def test_it_learns_what_is_beyond_columns_that_weigh_the_same(model):
+    new = RNG.normal(size=(200, 4))
+    truth = np.sin(2 * new[:, 0]) + new[:, 0] * new[:, 2]
+    errors = [np.mean((one.predict(new) - truth) ** 2) for one in (model, WideRegressor("mlp").fit(X, Y))]
+    assert errors[0] < 0.6 * errors[1]
+
+
+def test_it_is_an_estimator_as_the_others(model):
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(clone(model).fit(X, Y).predict(X), model.predict(X))
+    labels = np.where(Y > 0, "yes", "no")
+    assert WideClassifier("columns").fit(X, labels).score(X, labels) > 0.9
+    mean, std = WideGPRegressor("columns").fit(X, Y).predict(X[:3], return_std=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+    grown = WideRegressor("columns", random_state=0).partial_fit(X[:40], Y[:40]).partial_fit(X[40:], Y[40:])
+    assert len(grown.dual_coef_) == 60
+
+
+def test_rows_that_are_hard(model):
+    hard = np.concatenate([X, np.full((60, 1), 3.0), RNG.integers(0, 2, (60, 1))], axis=1)
+    hard[7, 1], hard[8:12] = 1e3, hard[8]  # far away; repeated; a column that never varies, and two values
+    predictions = WideRegressor("columns").fit(hard, Y).predict(hard)
+    assert np.isfinite(predictions).all()
+    tiny = WideRegressor("columns").fit(X[:5, :1], Y[:5])
+    assert np.isfinite(tiny.predict(X[:, :1])).all()
+
+
+def test_frames_have_importances_of_their_own_columns():
+    frame = pd.DataFrame({"a": X[:, 0], "kind": pd.Categorical(np.where(X[:, 1] > 0, "x", "y")), "b": X[:, 2]})
+    assert WideRegressor("columns").fit(frame, Y).feature_importances_.shape == (3,)
+
+
+def test_what_it_cannot_do_is_said():
+    with pytest.raises(ValueError, match="architecture='columns' reads rows"):
+        WideRegressor("columns").fit(RNG.normal(size=(20, 4, 4, 1)), Y[:20])
+    assert not hasattr(WideRegressor("mlp").fit(X, Y), "feature_importances_")
