@@ -200,6 +200,9 @@ def test_hostile_columns_are_dropped_and_named():
             "name": [f"person {number}" for number in range(n)],
             "endless": np.where(np.arange(n) == 3, np.inf, np.arange(n)),
             "lists": [[1], [2]] * 6,
+            "far": ["1e999", "-1e999"] * 6,
+            "blank": pd.Categorical([" "] * n, ordered=True),
+            "february": ["2021-02-30", "2021-02-31"] * 6,
             "one": 7,
         }
     )
@@ -207,9 +210,14 @@ def test_hostile_columns_are_dropped_and_named():
     assert encoder.names == ("endless", "endless is missing", "lists=[1]", "lists=[2]", "one")
     assert np.isfinite(x).all()
     said = " ".join(encoder.notes)
-    for words in ("hold no values: empty, nothing, never", "neither numbers nor text: complex", "identifiers: name"):
+    for words in (
+        "hold no values: empty, nothing, never, far and 1 more",
+        "neither numbers nor text: complex",
+        "identifiers: name",
+    ):
         assert words in said
     assert "taken as missing: endless" in said
+    assert "no calendar has their dates: february" in said
     assert "never vary: one" in said
     np.testing.assert_array_equal(encoder.transform(frame), x)
 

@@ -9,8 +9,8 @@ from pandas.api import types
 from .._checks import InputError
 from ._categories import Planned, plan_levels
 from ._dates import date_forms, dates
-from ._numerals import numerals
-from ._plans import Gaps, Nothing, Ordered, Times, WrittenNumbers, bounded, seconds_of
+from ._numerals import NumberForm, numerals
+from ._plans import LARGEST, Gaps, Nothing, Ordered, Times, WrittenNumbers, bounded, seconds_of
 from ._table import printable
 from ._texts import ENOUGH, Texts, texts_of, written
 
@@ -43,6 +43,8 @@ def plan_column(column: pd.Series, name: str, ask: Ask, category: bool | None) -
     if types.is_complex_dtype(column.dtype):
         return _dropped(len(column), "unreadable")
     texts = texts_of(column)
+    if not texts.levels:
+        return _dropped(len(column), "empty")
     if isinstance(column.dtype, pd.CategoricalDtype) and category is None:
         return _ordered(texts, column.dtype, ask) if column.dtype.ordered else _levels(texts, ask)
     return _plan_texts(texts, name, ask, category)
@@ -65,18 +67,14 @@ def _ordered(texts: Texts, dtype: pd.CategoricalDtype, ask: Ask) -> Planned:
 
 def _plan_texts(texts: Texts, name: str, ask: Ask, category: bool | None) -> Planned:
     """Numbers written as text, dates, categories, or nothing that can be used."""
-    if not texts.levels:
-        return _dropped(len(texts.codes), "empty")
     read = numerals(texts.levels, texts.counts)
     share = texts.share(~np.isnan(read.values))
     said = ("units",) * bool(read.units)
     if share >= ENOUGH:
-        gaps = Gaps.of(bounded(texts.spread(read.values)), ask.weights, ask.shows)
-        done = said + ("numbers",) * (read.form is not None) + ("mixed",) * (share < 1)
         values = texts.spread(read.values)
-        done += ("infinite",) * bool(np.isinf(values).any()) + ("missing",) * bool(np.isnan(values).any())
-        features = gaps.fill(bounded(values))
-        return Planned(WrittenNumbers(read.form, gaps), features.values, done + ("shown",) * gaps.shown)
+        done = said + ("numbers",) * (read.form is not None) + ("mixed",) * (share < 1)
+        done += ("infinite",) * bool((np.abs(values) > LARGEST).any()) + ("missing",) * bool(np.isnan(values).any())
+        return _numbers(bounded(values), read.form, ask, done)
     if texts.look_like(*date_forms()):
         when = dates(texts.levels)
         return _times(texts.spread(when.seconds), when.day_first, ask, spans=False)
@@ -91,10 +89,17 @@ def _plan_texts(texts: Texts, name: str, ask: Ask, category: bool | None) -> Pla
     return planned._replace(done=planned.done + said)
 
 
+def _numbers(values: np.ndarray, form: NumberForm | None, ask: Ask, done: tuple[str, ...]) -> Planned:
+    if np.isnan(values).all():
+        return _dropped(len(values), "empty")
+    plan = WrittenNumbers(form, Gaps.of(values, ask.weights, ask.shows))
+    return Planned(plan, plan.gaps.fill(values).values, done + ("shown",) * plan.gaps.shown)
+
+
 def _times(seconds: np.ndarray, day_first: bool | None, ask: Ask, spans: bool) -> Planned:
     lost = np.isnan(seconds)
     if lost.all():
-        return _dropped(len(seconds), "ambiguous")
+        return _dropped(len(seconds), "ambiguous" if day_first is None else "impossible")
     plan = Times.of(seconds, day_first, ask.weights, ask.shows, spans)
     done = ("date",) + ("parts",) * bool(plan.cycles or plan.weekdays)
     done += ("missing",) * bool(lost.any()) + ("shown",) * plan.gaps.shown
