@@ -30,6 +30,7 @@ ENOUGH = 100
 ROUNDS = 8
 MOST_POOL, MOST_TEST = 4000, 2000
 FEWEST_ROWS = 500  # of a UCI task
+MOST_WIDE = 10  # sets that have columns of their own; more have lines
 THEIRS = "lcmd, bmdal_reg"
 INCUMBENT = HERE.parent / ".bench-selection" / "bin" / "python"
 
@@ -238,7 +239,7 @@ def summary(lines: Lines, kind: str) -> str:
         parts = [cell(one) for one in each] if method != "random" else [_mean(here, name) for name in names]
         total = "-" if method == "random" else f"{together.mean():+.4f}"
         rows.append((method, *parts, total, f"{np.median(seconds):.2g}"))
-    return table(rows)
+    return table(list(zip(*rows, strict=True)) if len(names) > MOST_WIDE else rows)
 
 
 def _headed(here: list[dict[str, str]], name: str) -> str:
