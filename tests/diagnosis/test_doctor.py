@@ -250,6 +250,8 @@ class TestCost:
         watcher = doctor(budget=0.01)
         watcher.cost.start, watcher._took, now[0], watcher._step = 0.0, {"pulse": 0.1}, 1000.0, 2000
         assert watcher._spaced() == 2010  # half of what the budget pays for: it catches up slowly
+        watcher._took, now[0], watcher._step = {"pulse": 0.01}, 0.5, 50
+        assert watcher._spaced() == 150  # and in the beginning no later than it pays
 
     def test_most_calls_only_count(self):
         watcher, params = doctor(budget=1e-4), init()

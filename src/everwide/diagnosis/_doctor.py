@@ -232,10 +232,12 @@ class Doctor:
 
     def _spaced(self) -> int:
         """The step before which there is no other look, so that they do not come in a row where time was saved."""
+        seconds = self.cost.seconds
         paid_by = sum(self._took.values()) / self._budget  # seconds
-        if self.cost.seconds < _AHEAD:  # as many looks as it pays for, further and further apart
-            return int(min(_APART ** (paid_by / _AHEAD), 10.0) * self._step)
-        return self._step + int(paid_by * self._step / self.cost.seconds / 2)
+        pays = paid_by * self._step / seconds if seconds > 0 else 0.0  # steps
+        if seconds < _AHEAD:  # as many looks as it pays for, further and further apart
+            return int(min(min(_APART ** (paid_by / _AHEAD), 10.0) * self._step, self._step + pays))
+        return self._step + int(pays / 2)
 
     def _leaves(self, params: Any, state: Any) -> list[Any]:
         """The parameters, computed; the first time, the model is admitted."""
@@ -285,13 +287,12 @@ class Doctor:
         assert self._patient is not None
         begin = _now()
         result = work()
-        took = _since(begin, self._patient.on_host)
         key = (name, form, self._patient.mark)
         if key in _COMPILED:
-            self._bill(name, took)
+            self._bill(name, _since(begin, self._patient.on_host))
         else:
             _COMPILED.add(key)
-            self.cost.compiling += took
+            self.cost.compiling += time.perf_counter() - begin[0]
         return result
 
     def _bill(self, name: str, took: float) -> None:
