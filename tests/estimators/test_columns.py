@@ -86,13 +86,22 @@ def test_rows_that_are_hard(model):
     hard[7, 1], hard[8:12] = 1e3, hard[8]  # far away; repeated; a column that never varies, and two values
     predictions = WideRegressor("columns").fit(hard, Y).predict(hard)
     assert np.isfinite(predictions).all()
+    exact = WideRegressor("columns").fit(X, X[:, 0]).predict(X)  # no noise at all, and steps that go far
+    np.testing.assert_allclose(exact, X[:, 0], atol=0.05)
     tiny = WideRegressor("columns").fit(X[:5, :1], Y[:5])
     assert np.isfinite(tiny.predict(X[:, :1])).all()
 
 
+def test_steps_stay_where_numbers_are_neither_zero_nor_infinite():
+    """The noise of targets that have none falls without end."""
+    falling = columns._descended(lambda t: (1e6 * t[0], np.array([1e6])), np.zeros(1), 15)
+    assert 0 < np.exp(falling[0]) < 1e-6
+
+
 def test_frames_have_importances_of_their_own_columns():
-    frame = pd.DataFrame({"a": X[:, 0], "kind": pd.Categorical(np.where(X[:, 1] > 0, "x", "y")), "b": X[:, 2]})
-    assert WideRegressor("columns").fit(frame, Y).feature_importances_.shape == (3,)
+    kind = pd.Categorical(np.where(X[:, 1] > 0, "x", "y"))
+    frame = pd.DataFrame({"a": X[:, 0], "kind": kind, "b": X[:, 2], "same": np.ones(60)})
+    assert WideRegressor("columns").fit(frame, Y).feature_importances_.shape == (4,)
 
 
 def test_what_it_cannot_do_is_said():

@@ -59,8 +59,9 @@ class AbstractWide(BaseEstimator, abc.ABC):
         reader = self._learned.reader
         if not isinstance(reader, ColumnsReader):
             raise AttributeError("feature_importances_ are those of architecture='columns', which learns them.")
-        encoder = self._encoder
-        return reader.importances if encoder is None else np.bincount(encoder.source, reader.importances)
+        if self._encoder is None:
+            return reader.importances
+        return np.bincount(self._encoder.source, reader.importances, vars(self)["n_features_in_"])
 
     def transform_inputs(self, X: Any) -> Float[np.ndarray, "n *shown"]:
         """Inputs as `network_` reads them: scaled by what the training rows were, in the shape of `input_shape`.

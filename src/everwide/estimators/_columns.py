@@ -26,6 +26,7 @@ _TILE = 256  # rows of a kernel that are computed at once
 _ROWS, _BYTES = 700, 1 << 28  # to learn on, at the most; of what is held for all pairs of them
 _STEPS, _FULL_STEPS = 15, 10
 _SPREAD = 2.0  # of the logarithms around where they start: what few rows cannot tell stays there
+_FARTHEST = 16.0  # from where they start: further on, numbers are zero or infinite
 _MOST_FULL = 40  # columns up to which a metric may mix them
 _EQUAL = 16 * float(np.finfo(np.float64).eps)
 _BIAS, _NOISE = 0.1, 0.02  # where they start
@@ -323,4 +324,5 @@ def _descended(value: Callable[[np.ndarray], tuple[float, np.ndarray]], start: n
             return worst, np.zeros_like(t)
 
     options = {"maxiter": steps, "maxfun": steps * 3 // 2}
-    return scipy.optimize.minimize(guarded, start, jac=True, method="L-BFGS-B", options=options).x
+    bounds = np.stack([start - _FARTHEST, start + _FARTHEST], 1)
+    return scipy.optimize.minimize(guarded, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x

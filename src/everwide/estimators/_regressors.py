@@ -73,8 +73,8 @@ class WideRegressor(AbstractWideRegression):
     given, and images, are not.
 
     Args:
-        architecture: "auto", "columns" (it learns how to look at them: slower, often much better for tables of numbers),
-            "mlp", "cnn", "resnet", or a network of everwide.
+        architecture: "auto"; "columns", which learns how to look at them: slower, often much better for numbers; "mlp",
+            "cnn", "resnet"; or a network of everwide.
         relative_ridge: in units of the mean of the kernel's diagonal, or "auto".
         relative_time: when training stops, in units of the inverse of that mean, for the sum of squares; infinity
             trains to the end. Of a ridge and a finite time, give one.
