@@ -110,3 +110,26 @@ def test_density():
 def test_bad_input(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+class Diagonal:
+    """Large, and never formed."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype = values, (len(values), len(values)), values.dtype
+
+    def __matmul__(self, v):
+        return (self.values * v.T).T
+
+
+def test_of_large_matrices_few_vectors_are_remembered_and_densities_stay():
+    values = np.concatenate([np.linspace(0, 1, 120_000), [5.0, 9.0]]) ** 2  # a bulk, and two that stand apart
+    estimate = density(Diagonal(values), samples=2, length=40)
+    np.testing.assert_allclose(estimate.moment(1).value, values.mean(), rtol=1e-10)  # signs know the diagonal
+    np.testing.assert_allclose(estimate.moment(2).value, np.mean(values**2), rtol=1e-10)
+    np.testing.assert_allclose(estimate.weights.sum(1), 1, rtol=1e-10)
+    far = estimate.values > 20
+    np.testing.assert_allclose(estimate.values[far], np.where(estimate.values[far] > 50, 81, 25), rtol=1e-8)
+    share = np.where(estimate.values > 50, estimate.weights, 0).sum(1)  # found once or several times
+    np.testing.assert_allclose(share, 1 / len(values), rtol=1e-6)
+    assert trace(Diagonal(values), samples=6).value == pytest.approx(values.sum(), rel=1e-3)
