@@ -114,7 +114,7 @@ NAN = np.where(np.arange(4) == 2, np.nan, ROWS)
 ARGUMENTS = {
     "an unknown name": (
         WideRegressor("mlpp"),
-        "architecture='mlpp': expected 'auto', 'mlp', 'cnn', 'resnet', or a",
+        "architecture='mlpp': expected 'auto', 'columns', 'mlp', 'cnn', 'resnet', or a",
     ),
     "a class of networks": (WideRegressor(dict), "architecture=<class 'dict'>: expected 'auto'"),
     "a negative ridge": (WideRegressor(relative_ridge=-1.0), "ridge=-1.0: expected 'auto' or a number of at least 0"),
