@@ -126,6 +126,13 @@ def test_what_cannot_be_read_is_refused():
         ew.explain(Columns.of(X, length=0.0), (3,))
     with pytest.raises(ew.ArchitectureError, match=r"rates \(2,\)"):
         ew.explain(eqx.tree_at(lambda one: one.rates, Trees.of(X), np.ones(2)), (3,))
+    for layer, said in (
+        (Columns.of(X, rank_weights=-WEIGHTS), "rank_weights must be finite numbers of at least 0"),
+        (Columns.of(X, METRIC * np.nan), "metric must be finite numbers"),
+        (Trees.of(X, -np.ones(3)), "rates must be finite numbers of at least 0"),
+    ):
+        with pytest.raises(ew.ArchitectureError, match=said):
+            ew.explain(layer, (3,))
     with pytest.raises(ew.ArchitectureError, match="pass width= to init"):
         Trees.of(X).init(jr.key(0), (3,))
     with pytest.raises(ValueError, match="expected finite numbers"):

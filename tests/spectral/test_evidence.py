@@ -45,7 +45,10 @@ def test_slopes_are_limits_of_difference_quotients(by):
 def test_bad_kernels_are_named():
     with pytest.raises(KernelError, match="not positive definite"):
         evidence(-K, Y, NOISE)
-    with pytest.raises(ValueError, match=r"kernel has the shape \(12, 12\), expected \(3, 3\)"):
+    with pytest.raises(ValueError, match=r"kernel \(12, 12\) and y \(3, 2\)"):
         evidence(K, Y[:3], NOISE)
+    for kernel, y, said in ((K * np.nan, Y, "kernel holds nan"), (K, Y * np.inf, "y holds"), (K, Y[:0], "y is empty")):
+        with pytest.raises(ValueError, match=said):
+            evidence(kernel, y, NOISE)
     with pytest.raises(ValueError, match="noise"):
         evidence(K, Y, -1.0)

@@ -8,7 +8,7 @@ the kink of a tangent kernel, where float32 loses them.
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -106,10 +106,7 @@ def _tower(moment: np.ndarray, left: np.ndarray, right: np.ndarray, bias: float,
     kernel, cov_m, ker_m = cov, np.ones_like(cov), np.ones_like(cov)
     cov_l = cov_r = ker_l = ker_r = ker_s = np.zeros_like(cov)
     for _ in range(DEPTH):
-        size = np.sqrt(one * two)
-        cosine = _cosine(cov, size)
-        sine = np.sqrt(1 - cosine**2)
-        share = 1 - np.arccos(cosine) / math.pi
+        size, cosine, sine, share = _angles(cov, one, two)
         bend = speed * kernel / (math.pi * np.maximum(sine, 1e-6) * size)
         edge = 0.5 * size * sine / math.pi
         ker_s = (speed * ker_s + kernel) * share
@@ -124,10 +121,15 @@ def _tower(moment: np.ndarray, left: np.ndarray, right: np.ndarray, bias: float,
     return Tower(kernel, ker_m, ker_l, ker_r, ker_s)
 
 
-def _cosine(cov: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Of the angle; rows that are equal up to rounding are equal, since an angle is the root of what is lost."""
+def _angles(cov: np.ndarray, one: np.ndarray, two: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Size, cosine and sine of the angle, and the share of half-spaces that hold both.
+
+    Rows that are equal up to rounding are equal, since an angle is the root of what is lost.
+    """
+    size = np.sqrt(one * two)
     cosine = np.clip(cov / size, -1, 1)
-    return np.where(cosine > 1 - _EQUAL, 1.0, cosine)
+    cosine = np.where(cosine > 1 - _EQUAL, 1.0, cosine)
+    return size, cosine, np.sqrt(1 - cosine**2), 1 - np.arccos(cosine) / math.pi
 
 
 def _own_tower(variance: np.ndarray, bias: float, speed: float) -> tuple[np.ndarray, np.ndarray, float]:
@@ -146,7 +148,7 @@ def learn_columns(
 ) -> "list[ColumnsReader]":
     """The networks with the best numbers by each criterion, in threads of their own.
 
-    First a diagonal metric, then, of few columns, a full one.
+    First a diagonal metric, then, of few columns, a full one. Rows count alike here, whatever their weights.
     """
     first = Columns.of(x, length=_LENGTH)
     rows = min(_ROWS, max(int(math.sqrt(_BYTES / (8 * x.shape[1]))), 50))
@@ -169,20 +171,12 @@ class ColumnsReader:
     first: Columns
     numbers: Numbers
     which: str
-    rounds: bool = True  # as a `KernelReader` of the network would
 
     @property
     def network(self) -> Serial:
         """The readout has the speed 1, every layer before it a constant times that of the next."""
-        numbers, first = self.numbers, self.first
-        columns = Columns(
-            centre=first.centre,
-            scale=first.scale,
-            ranks=first.ranks,
-            metric=numbers.metric,
-            rank_weights=numbers.rank_weights,
-            length=first.length,
-        )
+        numbers = self.numbers
+        columns = replace(self.first, metric=numbers.metric, rank_weights=numbers.rank_weights)
         b_std = math.sqrt(numbers.bias)
         layers: list[AbstractLayer] = [Dense(b_std=b_std, speed=numbers.speed**DEPTH)]
         for above in range(DEPTH - 1, -1, -1):
@@ -251,10 +245,8 @@ def _kernel(moment: np.ndarray, left: np.ndarray, right: np.ndarray, bias: float
     cov, one, two = moment + bias, left + bias, right + bias
     kernel = cov.copy()
     for _ in range(DEPTH):
-        size = np.sqrt(one * two)
-        cosine = _cosine(cov, size)
-        share = 1 - np.arccos(cosine) / math.pi
-        cov = size * (np.sqrt(1 - cosine**2) / math.pi + cosine * share) + bias
+        size, cosine, sine, share = _angles(cov, one, two)
+        cov = size * (sine / math.pi + cosine * share) + bias
         kernel *= speed * share
         kernel += cov
         one, two = one + bias, two + bias

@@ -4,7 +4,7 @@ Probabilities and widths are fitted to what rows look like from all others.
 """
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from .._checks import InputError
-from ._learn import KernelReader, Learned, Reader, Task, batches
+from ._learn import Learned, Reader, Task, batches
 
 _SHARPEST = np.log(1e4)
 _PROBIT = np.pi / 8  # a logistic function, blurred by a Gaussian, is nearly a logistic function again (MacKay 1992)
@@ -163,13 +163,13 @@ class Posterior(AbstractUncertainty):
 class Disagreement(AbstractUncertainty):
     """Between networks that are trained to the end from different random weights (Lee et al. 2019)."""
 
-    drawn: KernelReader  # of the outputs at initialization
+    drawn: Reader  # of the outputs at initialization
     among: Float[np.ndarray, "n n"]  # training rows, in units of the tangent kernel's scale
 
     @classmethod
     def of(cls, learned: Learned) -> "Disagreement":
         """Of a network that was trained with its tangent kernel."""
-        drawn = KernelReader(learned.reader.network, "nngp", learned.reader.rounds)
+        drawn = replace(learned.reader, which="nngp")
         return cls(drawn, drawn.among(learned.task.x, learned.dtype) / learned.scale)
 
     def left_out(self, learned: Learned) -> Float[np.ndarray, " n"]:

@@ -32,15 +32,14 @@ class Ranks(eqx.Module):
     shares: Float[Array | np.ndarray, "columns m"]
 
     @classmethod
-    def of(cls, x: Float[np.ndarray, "n columns"], weights: Float[np.ndarray, " n"] | None = None) -> "Ranks":
-        """Of the rows of a table; a row of weight w counts as w rows."""
+    def of(cls, x: Float[np.ndarray, "n columns"]) -> "Ranks":
+        """Of the rows of a table."""
         x = np.asarray(x, np.float64)
         if x.ndim != 2 or not x.size or not np.isfinite(x).all():
             raise InputError(
                 f"x has the shape {x.shape}, expected finite numbers (rows, columns), of each at least one."
             )
-        counted = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
-        columns = [_knots(column, counted) for column in x.T]
+        columns = [_knots(column) for column in x.T]
         most = max(len(knots) for knots, _ in columns)
         padded = [[np.pad(a, (0, most - len(a)), mode="edge") for a in pair] for pair in columns]
         return cls(*(np.array(part) for part in zip(*padded, strict=True)))
@@ -51,9 +50,8 @@ class Ranks(eqx.Module):
         return jax.vmap(jnp.interp)(x, knots, shares)
 
 
-def _knots(column: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    values, place = np.unique(column, return_inverse=True)
-    counts = np.bincount(place, weights, len(values))
+def _knots(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    values, counts = np.unique(column, return_counts=True)
     shares = (np.cumsum(counts) - counts / 2) / counts.sum()
     kept = np.unique(np.linspace(0, len(values) - 1, _MOST_KNOTS).astype(int))
     return values[kept], shares[kept]
@@ -187,6 +185,8 @@ class Columns(AbstractColumns):
             wrong.append(f"metric {np.shape(self.metric)}")
         if wrong:
             raise ArchitectureError(f"Columns has ranks of {d} columns, and for others: {', '.join(wrong)}.")
+        _checked(self, "metric", self.metric, -math.inf)
+        _checked(self, "rank_weights", self.rank_weights, 0.0)
 
     def channels(self, width: int) -> int:
         linear = self.columns if np.ndim(self.metric) == 1 else np.shape(self.metric)[1]
@@ -266,6 +266,7 @@ class Trees(AbstractColumns):
     def faults(self) -> None:
         if np.shape(self.rates) != (self.columns,):
             raise ArchitectureError(f"Trees has ranks of {self.columns} columns, and rates {np.shape(self.rates)}.")
+        _checked(self, "rates", self.rates, 0.0)
 
     def channels(self, width: int) -> int:
         return width
@@ -290,6 +291,13 @@ class Trees(AbstractColumns):
         return 1 - less, 2 * less
 
 
+def _checked(layer: AbstractColumns, field: str, numbers: Array | np.ndarray, least: float) -> None:
+    """Raise on numbers that are not finite or too small (traced ones are not looked at)."""
+    if isinstance(numbers, np.ndarray) and not (np.isfinite(numbers) & (numbers >= least)).all():
+        bound = "" if math.isinf(least) else f" of at least {least:g}"
+        raise ArchitectureError(f"{name(layer)}: {field} must be finite numbers{bound}.")
+
+
 def _over_rows(fn, x: Array) -> Array:
     """A function of one row, of rows `(columns, ...)`."""
     flat = jax.vmap(fn, 1, 1)(x.reshape(len(x), -1))
@@ -306,10 +314,9 @@ def _jumps(key: Array, rates: Float[Array, " columns"], features: int) -> Jumps:
     """Poisson processes, on average of `rates` jumps from rank 0 to 1."""
     try:
         mean = float(jnp.max(rates))
-    except jax.errors.ConcretizationTypeError:
-        mean, most = 0.0, _TRACED_JUMPS
-    else:
         most = int(mean + 8 * math.sqrt(mean) + 8)
+    except jax.errors.ConcretizationTypeError:
+        most = _TRACED_JUMPS
     gaps, signs = jr.split(key)
     steps = jr.exponential(gaps, (len(rates), features, most)) / rates[:, None, None]
     return Jumps(jnp.cumsum(steps, -1), jr.rademacher(signs, (len(rates), features)).astype(steps.dtype))

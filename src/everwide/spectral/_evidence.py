@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
-from .._checks import Choice, InputError, positive
+from .._checks import Choice, InputError, finite_array, positive
 from .._engine import KernelError
 
 _potrf, _potrs, _potri = scipy.linalg.get_lapack_funcs(("potrf", "potrs", "potri"), dtype=np.float64)
@@ -47,12 +47,13 @@ def evidence(kernel: Any, y: Any, noise: float, *, by: Criterion | str = Criteri
     True
     """
     criterion = Criterion(by)
-    kernel, targets = np.asarray(kernel, np.float64), np.asarray(y, np.float64)
-    targets = targets.reshape(len(targets), -1)
+    noisy, targets = finite_array(kernel, "kernel"), finite_array(y, "y")
     n = len(targets)
-    if kernel.shape != (n, n):
-        raise InputError(f"kernel has the shape {kernel.shape}, expected ({n}, {n}), as y has {n} rows.")
-    noisy = kernel + positive(noise, "noise") * np.eye(n)
+    if noisy.shape != (n, n) or targets.ndim > 2:
+        shapes = f"kernel {noisy.shape} and y {targets.shape}"
+        raise InputError(f"{shapes}: expected (n, n), and (n,) or (n, outputs).")
+    targets = targets.reshape(n, -1)
+    noisy[np.diag_indices(n)] += positive(noise, "noise")
     lower, failed = _potrf(noisy, lower=1, overwrite_a=1)
     if failed:
         raise KernelError(f"The kernel with the noise {noise:.3g} is not positive definite. Add more noise.")

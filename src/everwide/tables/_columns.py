@@ -62,7 +62,7 @@ def _ordered(texts: Texts, dtype: pd.CategoricalDtype, ask: Ask) -> Planned:
     values = texts.places(places).astype(np.float64)
     gaps = Gaps.of(np.where(values < 0, np.nan, values), ask.weights, ask.shows)
     lost = ("missing",) * bool((values < 0).any()) + ("shown",) * gaps.shown
-    return Planned(Ordered(places, gaps), gaps.fill(np.where(values < 0, np.nan, values)).values, ("ordered", *lost))
+    return Planned(Ordered(gaps, places), gaps.fill(np.where(values < 0, np.nan, values)).values, ("ordered", *lost))
 
 
 def _plan_texts(texts: Texts, name: str, ask: Ask, category: bool | None) -> Planned:
@@ -92,7 +92,7 @@ def _plan_texts(texts: Texts, name: str, ask: Ask, category: bool | None) -> Pla
 def _numbers(values: np.ndarray, form: NumberForm | None, ask: Ask, done: tuple[str, ...]) -> Planned:
     if np.isnan(values).all():
         return _dropped(len(values), "empty")
-    plan = WrittenNumbers(form, Gaps.of(values, ask.weights, ask.shows))
+    plan = WrittenNumbers(Gaps.of(values, ask.weights, ask.shows), form)
     return Planned(plan, plan.gaps.fill(values).values, done + ("shown",) * plan.gaps.shown)
 
 

@@ -89,15 +89,10 @@ def weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class WrittenNumbers(AbstractPlan):
-    """Numbers in texts."""
+class AbstractNumber(AbstractPlan):
+    """One number a row, and perhaps where it is missing."""
 
-    form: NumberForm | None
     gaps: Gaps
-
-    def read(self, column: pd.Series) -> Features:
-        texts = texts_of(column)
-        return self.gaps.fill(bounded(texts.spread(numerals(texts.levels, texts.counts, self.form).values)))
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -106,6 +101,17 @@ class WrittenNumbers(AbstractPlan):
     @property
     def kinds(self) -> tuple[str, ...]:
         return (NUMBER,) + (GAP,) * self.gaps.shown
+
+
+@dataclass(frozen=True)
+class WrittenNumbers(AbstractNumber):
+    """Numbers in texts."""
+
+    form: NumberForm | None
+
+    def read(self, column: pd.Series) -> Features:
+        texts = texts_of(column)
+        return self.gaps.fill(bounded(texts.spread(numerals(texts.levels, texts.counts, self.form).values)))
 
 
 @dataclass(frozen=True)
@@ -184,24 +190,15 @@ class Levels(AbstractPlan):
 
 
 @dataclass(frozen=True)
-class Ordered(AbstractPlan):
+class Ordered(AbstractNumber):
     """A category whose levels have an order: which place in it."""
 
     places: dict[str, int]
-    gaps: Gaps
 
     def read(self, column: pd.Series) -> Features:
         place = texts_of(column).places(self.places)
         features = self.gaps.fill(np.where(place < 0, np.nan, place))
         return features._replace(surprises=(NEW,) if (place == -2).any() else features.surprises)
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        return ("",) + (MISSING,) * self.gaps.shown
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        return (NUMBER,) + (GAP,) * self.gaps.shown
 
 
 @dataclass(frozen=True)
