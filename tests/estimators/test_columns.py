@@ -10,24 +10,36 @@ from sklearn.base import clone
 import everwide as ew
 from everwide.estimators import WideClassifier, WideGPRegressor, WideRegressor
 from everwide.estimators import _columns as columns
+from everwide.estimators import _tables as tables
+from everwide.estimators._readers import ColumnsReader, Numbers
 
 pytestmark = pytest.mark.once
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
-X[5] = X[6]
+X[5, :3] = X[6, :3]
 Y = np.sin(2 * X[:, 0]) + X[:, 0] * X[:, 2]
 TARGETS = ((Y - Y.mean()) / Y.std())[:, None]
+FIRST = tables.scaled_columns(X)
+LEARN = {
+    "by evidence": lambda which: columns.learn_columns(FIRST, X, TARGETS, which, by="likelihood"),
+    "by leave-one-out": lambda which: columns.learn_columns(FIRST, X, TARGETS, which, by="left_out"),
+    "trees": lambda which: columns.learn_trees(ew.layers.Trees.of(X), X, TARGETS, which),
+    "all alike, one layer": lambda which: ColumnsReader(
+        FIRST, Numbers(np.full(4, 0.5), np.zeros(4), 0.01, 0.0, 0.0), which, 1
+    ),
+}
 
 
 @pytest.fixture(scope="module")
 def model():
-    return WideRegressor("columns", random_state=0).fit(X, Y)
+    return WideRegressor().fit(X, Y)
 
 
 @pytest.mark.parametrize("which", ["ntk", "nngp"])
-def test_the_kernel_is_that_of_the_network(which):
-    (reader,) = columns.learn_columns(X, TARGETS, which, by=["likelihood"], seed=0)
+@pytest.mark.parametrize("way", list(LEARN))
+def test_the_kernel_is_that_of_the_network(which, way):
+    reader = LEARN[way](which)
     new = X[:7] + 0.1
     kernel = getattr(ew, which)
     exact = np.float64 if ew.ntk(reader.network, X[:2]).dtype == np.float64 else np.float32
@@ -37,18 +49,27 @@ def test_the_kernel_is_that_of_the_network(which):
     np.testing.assert_allclose(reader.diagonal(X), np.diagonal(reader.among(X)), rtol=1e-12)
 
 
+def test_tiles_make_no_difference(monkeypatch):
+    reader = LEARN["by evidence"]("ntk")
+    whole, cross = reader.among(X), reader.cross(X[:7], X)
+    monkeypatch.setattr("everwide.estimators._host._TILE", 9)
+    np.testing.assert_allclose(reader.among(X), whole, rtol=1e-12)
+    np.testing.assert_allclose(reader.cross(X[:7], X), cross, rtol=1e-12)
+
+
 @pytest.mark.parametrize("by", ["likelihood", "left_out"])
 @pytest.mark.parametrize("trained", [True, False])
 def test_slopes_are_limits_of_difference_quotients(monkeypatch, by, trained):
-    """Of all numbers at once, along random ways, for diagonal and full metrics; two of the rows are equal."""
+    """Of all numbers at once, along random ways, for diagonal and full metrics; two of the rows are nearly equal."""
     tried = []
     descended = columns._descended
     monkeypatch.setattr(
         columns, "_descended", lambda value, start, steps: tried.append(value) or descended(value, start, 2)
     )
-    pairs = columns.Pairs(columns.Columns.of(X, length=0.3), X, TARGETS, trained)
+    pairs = columns.Pairs(FIRST, X, TARGETS, trained)
     columns._full(pairs, columns._diagonal(pairs, by), by)
-    for value, size in zip(tried, (2 * 4 + 3, 4 * 4 + 4 + 3), strict=True):
+    columns.learn_trees(ew.layers.Trees.of(X), X, TARGETS, "ntk")
+    for value, size in zip(tried, (2 * 4 + 3, 4 * 4 + 4 + 3, 4 + 1), strict=True):
         at, way, h = 0.3 * RNG.normal(size=size) - 1, RNG.normal(size=size), 1e-6
         quotient = (value(at + h * way)[0] - value(at - h * way)[0]) / (2 * h)
         np.testing.assert_allclose(value(at)[1] @ way, quotient, rtol=2e-4, atol=1e-3)
@@ -57,15 +78,15 @@ def test_slopes_are_limits_of_difference_quotients(monkeypatch, by, trained):
 def test_columns_that_matter_are_found(model):
     seen = model.feature_importances_
     assert seen.sum() == pytest.approx(1)
-    assert min(seen[0], seen[2]) > 2 * max(seen[1], seen[3])
-    assert "columns weighed and mixed" in str(model.choice_)
+    assert min(seen[0], seen[2]) > 1.5 * max(seen[1], seen[3])
+    assert "weighed and mixed" in str(model.choice_)
 
 
 def test_it_learns_what_is_beyond_columns_that_weigh_the_same(model):
     new = RNG.normal(size=(200, 4))
     truth = np.sin(2 * new[:, 0]) + new[:, 0] * new[:, 2]
     errors = [np.mean((one.predict(new) - truth) ** 2) for one in (model, WideRegressor("mlp").fit(X, Y))]
-    assert errors[0] < 0.6 * errors[1]
+    assert errors[0] < 0.75 * errors[1]
 
 
 def test_it_is_an_estimator_as_the_others(model):
@@ -73,22 +94,36 @@ def test_it_is_an_estimator_as_the_others(model):
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     np.testing.assert_array_equal(clone(model).fit(X, Y).predict(X), model.predict(X))
     labels = np.where(Y > 0, "yes", "no")
-    assert WideClassifier("columns").fit(X, labels).score(X, labels) > 0.9
-    mean, std = WideGPRegressor("columns").fit(X, Y).predict(X[:3], return_std=True)
+    assert WideClassifier().fit(X, labels).score(X, labels) > 0.9
+    mean, std = WideGPRegressor().fit(X, Y).predict(X[:3], return_std=True)
     assert np.isfinite(mean).all()
     assert (std > 0).all()
-    grown = WideRegressor("columns", random_state=0).partial_fit(X[:40], Y[:40]).partial_fit(X[40:], Y[40:])
-    assert len(grown.dual_coef_) == 60
 
 
+def test_rows_that_come_later_join_every_network():
+    grown = WideRegressor(random_state=0).partial_fit(X[:40], Y[:40])
+    grown._support = None
+    before = {id(member.reader): member.share for member in grown._learned.members}
+    grown.partial_fit(X[40:], Y[40:])
+    assert {id(member.reader): member.share for member in grown._learned.members} == before
+    assert len(grown.leave_one_out_) == 60
+    x, whole = grown.transform_inputs(X), np.zeros(60)
+    for member in grown._learned.members:
+        kernel = member.reader.among(x)
+        ridge = member.solution.ridge * member.scale * np.eye(60)
+        whole += member.share * kernel @ np.linalg.solve(kernel + ridge, (Y - Y[:40].mean()) / Y[:40].std())
+    np.testing.assert_allclose(grown.predict(X), whole * Y[:40].std() + Y[:40].mean(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*far beyond all training targets")
 def test_rows_that_are_hard(model):
     hard = np.concatenate([X, np.full((60, 1), 3.0), RNG.integers(0, 2, (60, 1))], axis=1)
     hard[7, 1], hard[8:12] = 1e3, hard[8]  # far away; repeated; a column that never varies, and two values
-    predictions = WideRegressor("columns").fit(hard, Y).predict(hard)
+    predictions = WideRegressor().fit(hard, Y).predict(hard)
     assert np.isfinite(predictions).all()
-    exact = WideRegressor("columns").fit(X, X[:, 0]).predict(X)  # no noise at all, and steps that go far
+    exact = WideRegressor().fit(X, X[:, 0]).predict(X)  # no noise at all, and steps that go far
     np.testing.assert_allclose(exact, X[:, 0], atol=0.05)
-    tiny = WideRegressor("columns").fit(X[:5, :1], Y[:5])
+    tiny = WideRegressor().fit(X[:5, :1], Y[:5])
     assert np.isfinite(tiny.predict(X[:, :1])).all()
 
 
@@ -101,10 +136,13 @@ def test_steps_stay_where_numbers_are_neither_zero_nor_infinite():
 def test_frames_have_importances_of_their_own_columns():
     kind = pd.Categorical(np.where(X[:, 1] > 0, "x", "y"))
     frame = pd.DataFrame({"a": X[:, 0], "kind": kind, "b": X[:, 2], "same": np.ones(60)})
-    assert WideRegressor("columns").fit(frame, Y).feature_importances_.shape == (4,)
+    assert WideRegressor().fit(frame, Y).feature_importances_.shape == (4,)
 
 
-def test_what_it_cannot_do_is_said():
-    with pytest.raises(ValueError, match="architecture='columns' reads rows"):
-        WideRegressor("columns").fit(RNG.normal(size=(20, 4, 4, 1)), Y[:20])
-    assert not hasattr(WideRegressor("mlp").fit(X, Y), "feature_importances_")
+def test_what_it_cannot_do_is_said(model):
+    single = WideRegressor("mlp").fit(X, Y)
+    assert not hasattr(single, "feature_importances_")
+    assert single.dual_coef_.shape == (60, 1)
+    assert not hasattr(model, "dual_coef_")
+    with pytest.raises(ValueError, match="architecture='dense': expected 'auto', 'dense' \\(of flat rows\\)"):
+        WideRegressor("dense").fit(RNG.normal(size=(20, 4, 4, 1)), Y[:20])

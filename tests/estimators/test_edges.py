@@ -114,7 +114,7 @@ NAN = np.where(np.arange(4) == 2, np.nan, ROWS)
 ARGUMENTS = {
     "an unknown name": (
         WideRegressor("mlpp"),
-        "architecture='mlpp': expected 'auto', 'columns', 'mlp', 'cnn', 'resnet', or a",
+        "architecture='mlpp': expected 'auto', 'dense' \\(of flat rows\\), 'mlp', 'cnn', 'resnet', or a",
     ),
     "a class of networks": (WideRegressor(dict), "architecture=<class 'dict'>: expected 'auto'"),
     "a negative ridge": (WideRegressor(relative_ridge=-1.0), "ridge=-1.0: expected 'auto' or a number of at least 0"),
@@ -204,5 +204,4 @@ def test_bad_questions():
         model.predict(ROWS[:, :3])
     with pytest.raises(ValueError, match="expected"):
         model.predict(ROWS.reshape(N, 4, 1))
-    with pytest.raises(ValueError, match="Row 1 of X is more than 1e\\+17 standard deviations"):
-        model.predict(ROWS[:3] * np.array([[1.0], [1e160], [1.0]]))
+    assert np.isfinite(model.predict(ROWS[:3] * np.array([[1.0], [1e160], [1.0]]))).all()

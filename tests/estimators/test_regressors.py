@@ -74,7 +74,7 @@ def test_the_choice_is_the_best_of_what_was_compared(auto):
 
 def test_the_choice_is_printed_and_is_json(auto, capsys):
     text = str(auto.choice_)
-    for part in (auto.choice_.description, "ntk kernel", "48 rows", "leave-one-out squared error"):
+    for part in (auto.choice_.description, "ntk kernel", "48 rows", "squared error of rows"):
         assert part in text
     read = json.loads(json.dumps(auto.choice_.to_dict(), allow_nan=False))
     assert read["relative_time"] is None

@@ -8,18 +8,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_array, check_random_state, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from .._checks import InputError
+from .._checks import InputError, warn
 from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
-from ._columns import ColumnsReader
+from ._choice import Choice, Goal, Learned, Member, Task
 from ._frames import check_labels, class_notes, dense, encoder_of, known_weights, needs_encoding
-from ._learn import Choice, Goal, Learned, Task, batches, learn, show, solved
+from ._learn import DENSE, IMAGES, TABLE, Asked, learn, show
+from ._rows import Support, distinct
 from ._scaling import ALONE, AS_IT_IS, Groups, InputScaling, TwoViews
+from ._solve import solved
 
 _MOST_ROWS = 20_000
 _FARTHEST = 1e17  # squares of scaled inputs stay finite, in float32 too
@@ -42,9 +44,9 @@ class AbstractWide(BaseEstimator, abc.ABC):
 
     @property
     def network_(self) -> AbstractLayer:
-        """The network that was chosen, or given."""
+        """The network that was chosen, or given; of several, the one with the largest share."""
         check_is_fitted(self)
-        return self._learned.reader.network
+        return self._learned.first.reader.network
 
     @property
     def choice_(self) -> Choice:
@@ -54,20 +56,32 @@ class AbstractWide(BaseEstimator, abc.ABC):
 
     @property
     def feature_importances_(self) -> Float[np.ndarray, " columns"]:
-        """Of `architecture="columns"`: the share of each column of X in what the first layer sees."""
+        """Of tables with `architecture="auto"`: the share of each column of X in what the first layers see."""
         check_is_fitted(self)
-        reader = self._learned.reader
-        if not isinstance(reader, ColumnsReader):
-            raise AttributeError("feature_importances_ are those of architecture='columns', which learns them.")
+        if not self._is_table():
+            raise AttributeError("feature_importances_ are those of tables with architecture='auto'.")
+        seen = sum(member.share * member.reader.importances for member in self._learned.members)
+        seen = np.asarray(seen) / np.sum(seen)
         if self._encoder is None:
-            return reader.importances
-        return np.bincount(self._encoder.source, reader.importances, vars(self)["n_features_in_"])
+            return seen
+        return np.bincount(self._encoder.source, seen, vars(self)["n_features_in_"])
+
+    @property
+    def dual_coef_(self) -> Float[np.ndarray, "n k"]:
+        """Of a single network: the coefficients of its kernel with the rows learned from."""
+        check_is_fitted(self)
+        if len(self._learned.members) > 1:
+            raise AttributeError("dual_coef_ are those of a single network, and several were chosen: see choice_.")
+        return self._learned.first.coefficients
+
+    def _is_table(self) -> bool:
+        return isinstance(self._asked, str) and self._asked == TABLE
 
     def transform_inputs(self, X: Any) -> Float[np.ndarray, "n *shown"]:
         """Inputs as `network_` reads them: scaled by what the training rows were, in the shape of `input_shape`.
 
-        Where the network was chosen (`architecture="auto"`) for flat rows, every column is there twice, scaled and by
-        its ranks, followed by columns of zeros: then there are more columns than `X` has.
+        With `architecture="dense"` every column is there twice, scaled and by its ranks, followed by columns of zeros:
+        then there are more columns than `X` has.
         """
         check_is_fitted(self)
         return self._shown(self._folded(self._validated(X)))
@@ -141,7 +155,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         expected = self._shape
         if x.shape[1:] != expected:
             raise InputError(f"A row of X has the shape {x.shape[1:]}, expected {expected}, as in the training rows.")
-        shown = show(self._scaling(x), self._given)
+        shown = show(self._scaling(x), self._asked)
         size = np.abs(shown).reshape(len(shown), -1).max(1)
         if not (size < _FARTHEST).all():
             raise InputError(
@@ -150,18 +164,20 @@ class AbstractWide(BaseEstimator, abc.ABC):
             )
         return shown
 
-    def _given_network(self) -> AbstractLayer | str | None:
-        """The user's network; None where it is to be chosen, "columns" where it is to be learned."""
+    def _asked_for(self) -> Asked:
+        """The user's network, or how it is to be chosen."""
         given = self.architecture
         if isinstance(given, AbstractLayer):
             return given
         if isinstance(given, str) and given in PRESETS:
             return preset(given, self._shape)
-        if isinstance(given, str) and given in ("auto", "columns"):
-            return None if given == "auto" else given
+        if isinstance(given, str) and given == "dense" and len(self._shape) == 1:
+            return DENSE
+        if isinstance(given, str) and given == "auto":
+            return TABLE if len(self._shape) == 1 else IMAGES
         raise InputError(
-            f"architecture={given!r}: expected 'auto', 'columns', {', '.join(map(repr, PRESETS))}, or a network such "
-            "as everwide.Serial(everwide.Dense(w_std=2**0.5), everwide.Relu(), everwide.Dense(1))."
+            f"architecture={given!r}: expected 'auto', 'dense' (of flat rows), {', '.join(map(repr, PRESETS))}, or a "
+            "network such as everwide.Serial(everwide.Dense(w_std=2**0.5), everwide.Relu(), everwide.Dense(1))."
         )
 
     def _seed(self) -> int:
@@ -196,55 +212,82 @@ class AbstractWide(BaseEstimator, abc.ABC):
             raise InputError(f"max_rows={most!r}: expected None or a whole number of at least 2.")
         return int(most)
 
+    def _distinct(self, rows: Task) -> Task:
+        """Each row once, where it is now being kept."""
+        found = distinct(rows)
+        self._place: Int[np.ndarray, " rows"] = found.place
+        self._notes = (*self._notes, found.note) if found.note else self._notes
+        return found.task
+
     def _learn(self, rows: Task, goal: Goal) -> Learned:
         self._shape: tuple[int, ...] = rows.x.shape[1:]
-        self._given = self._given_network()
-        views = TwoViews if self._given is None and rows.x.ndim == 2 else InputScaling
+        self._asked = self._asked_for()
+        views = TwoViews if isinstance(self._asked, str) and self._asked == DENSE else InputScaling
         self._scaling: InputScaling | TwoViews = views.of(rows.x, rows.copies, self._groups())
-        learned = learn(rows._replace(x=self._scaling(rows.x)), self._given, goal, self._seed())
-        learned = replace(learned, choice=replace(learned.choice, notes=self._notes))
+        learned = learn(rows._replace(x=self._scaling(rows.x)), self._asked, goal, self._seed())
+        learned = replace(learned, choice=replace(learned.choice, notes=(*self._notes, *self._fenced(rows.x))))
+        self._support = None if isinstance(self._asked, AbstractLayer) else _support(learned)
         if self.verbose:
             sys.stdout.write(f"{learned.choice}\n")
         return learned
 
+    def _fenced(self, x: np.ndarray) -> tuple[str, ...]:
+        """On values that are drawn near, where the network is chosen here."""
+        fences = self._scaling.fences if isinstance(self._scaling, InputScaling) else None
+        columns = 0 if fences is None else int((fences.touched(x) > 0).sum())
+        if not columns:
+            return ()
+        have = "columns have" if columns > 1 else "column has"
+        return (f"{columns} {have} values far beyond all others: they are drawn near.",)
+
     def _accept(self, learned: Learned) -> None:
         self._learned = learned
-        self.dual_coef_: Float[np.ndarray, "n k"] = learned.solution.coefficients / learned.scale
 
     def _grown(self, rows: Task) -> Learned:
         """With new rows, for the same network and ridge: only what is new is computed."""
-        learned, old, most = self._learned, self._learned.solution, min(self._most() or _MOST_ROWS, _MOST_ROWS)
+        learned, most = self._learned, min(self._most() or _MOST_ROWS, _MOST_ROWS)
         if np.isfinite(learned.choice.relative_time):
             raise InputError(
                 f"partial_fit: training that stops at the time {learned.choice.relative_time:.3g} starts anew with new "
                 "rows. Set relative_time=float('inf'), or call fit with all rows."
             )
-        reader, task, dtype, scale = learned.reader, learned.task, learned.dtype, learned.scale
+        task = learned.task
         if len(rows.x) + len(task.x) > most:
             raise InputError(
                 f"partial_fit: {len(rows.x)} new rows and {len(task.x)} old ones are more than {most}, the most that "
                 f"is learned from. {'Raise max_rows.' if self.max_rows else 'Call fit with max_rows.'}"
             )
-        if not hasattr(old, "extended"):
-            old, _ = solved(reader.among(task.x, dtype), task, scale, ridge=old.ridge)
         new = rows._replace(x=self._shown(rows.x))
-        cross, among = reader.cross(new.x, task.x, dtype) / scale, reader.among(new.x, dtype) / scale
-        solution = old.extended(cross, among, *new[1:])
+        members = tuple(_extended(member, task, new, learned.dtype) for member in learned.members)
         whole = Task(*(np.concatenate(parts) for parts in zip(task, new, strict=True)))
-        choice = replace(learned.choice, rows=len(whole.x), jitter=solution.jitter)
-        return replace(learned, task=whole, solution=solution, choice=choice)
+        jitter = max(member.solution.jitter for member in members)
+        choice = replace(learned.choice, rows=len(whole.x), jitter=jitter)
+        self._place = np.append(self._place, np.arange(len(task.x), len(whole.x)))
+        return replace(learned, members=members, task=whole, choice=choice, honest=None)
 
     # Predicting
 
     def _outputs(self, X: Any) -> Float[np.ndarray, "n k"]:
-        """In scaled units."""
-        x, learned = self.transform_inputs(X), self._learned
-        return np.concatenate(
-            [
-                learned.reader.cross(x[rows], learned.task.x, learned.dtype) @ self.dual_coef_
-                for rows in batches(len(x), len(learned.task.x))
-            ]
-        )
+        """In scaled units; where the network was chosen here, not further away than training rows speak for."""
+        outputs = self._learned.outputs(self.transform_inputs(X))
+        if self._support is None:
+            return outputs
+        if not is_classifier(self) and (far := int(self._support.shrinks(outputs).sum())):
+            warn(f"{far} of {len(outputs)} predictions lay far beyond all training targets: shrunk.", UserWarning)
+        return self._support(outputs)
+
+
+def _extended(member: Member, task: Task, new: Task, dtype: type) -> Member:
+    """With new rows: only what is new is computed."""
+    reader, scale, old = member.reader, member.scale, member.solution
+    if not hasattr(old, "extended"):
+        old, _ = solved(reader.among(task.x, dtype), task, scale, ridge=old.ridge)
+    cross, among = reader.cross(new.x, task.x, dtype) / scale, reader.among(new.x, dtype) / scale
+    return replace(member, solution=old.extended(cross, among, new.y, new.weights, new.left))
+
+
+def _support(learned: Learned) -> Support:
+    return Support.of(learned.task.y, (learned.task.y - learned.left_out)[learned.judged])
 
 
 def _spread(order: np.ndarray, groups: np.ndarray | None) -> np.ndarray:

@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from .._checks import InputError
 from ._base import AbstractWide, ridge_and_time, ridge_or_auto
-from ._learn import Goal, Learned, Task, squared_error
-from ._uncertainty import Spread, Temperature, checked_which, noise_of, uncertainty_of
+from ._choice import Goal, Learned, Task
+from ._solve import squared_error
+from ._uncertainty import Spread, Temperature, checked_which, uncertainty_of
 
 _SCORED_BY = "leave-one-out squared error of indicators"
 
@@ -66,7 +67,7 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
 
     def _left_out_scores(self) -> Float[np.ndarray, "n classes"]:
         check_is_fitted(self)
-        return self._learned.solution.left_out() + self._classes.share
+        return self._learned.left_out + self._classes.share
 
     def _first_rows(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> Task:
         """Task, with names and shares of the classes kept."""
@@ -77,7 +78,8 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
         codes, self.classes_ = encoded(y, kept, classes)
         weights = class_weights(self.class_weight, codes, self.classes_, copies[kept])
         self._classes = Classes.of(codes, self.classes_, weights)
-        return Task(self._folded(x)[kept], self._classes.indicators(codes), weights, copies[kept])
+        copies = copies[kept]
+        return self._distinct(Task(self._folded(x)[kept], self._classes.indicators(codes), weights, copies, copies))
 
     def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> Task:
         """New rows of the same classes."""
@@ -87,13 +89,16 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
         copies = self._weights(sample_weight, x)
         weights = class_weights(self.class_weight, codes, self.classes_, copies)
         kept = np.flatnonzero(weights)
-        return Task(x[kept], self._classes.indicators(codes[kept]), weights[kept], copies[kept])
+        copies = copies[kept]
+        return Task(x[kept], self._classes.indicators(codes[kept]), weights[kept], copies, copies)
 
     def _match(self, variance: Float[np.ndarray, "#n 1"]) -> None:
         """Probabilities to the rows that were learned from, each predicted from all others with this variance."""
-        task, scores = self._learned.task, self._left_out_scores()
+        rows = self._learned.judged
+        task, scores = self._learned.task.rows(rows), self._left_out_scores()[rows]
         codes = np.argmax(task.y + self._classes.share, axis=1)
-        self._temperature = Temperature.of(scores, variance, codes, task.weights)
+        some = variance[rows] if len(variance) > 1 else variance
+        self._temperature = Temperature.of(scores, some, codes, task.weights)
 
     def _check_growing(self) -> None:
         if isinstance(self.class_weight, str):
@@ -159,7 +164,7 @@ class WideClassifier(AbstractWideClassification):
     def leave_one_out_(self) -> Float[np.ndarray, "n classes"]:
         """Probabilities of each row that was learned from, predicted from all others."""
         scores = self._left_out_scores()
-        return self._temperature(scores, np.zeros((1, 1)))
+        return self._temperature(scores, np.zeros((1, 1)))[self._place]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, classes: Any, *, grows: bool) -> "WideClassifier":
         ridge, time = ridge_and_time(self.relative_ridge, self.relative_time, grows)
@@ -216,7 +221,7 @@ class WideGPClassifier(AbstractWideClassification):
     def leave_one_out_(self) -> Float[np.ndarray, "n classes"]:
         """Probabilities of each row that was learned from, predicted from all others."""
         scores = self._left_out_scores()
-        return self._temperature(scores, self._blur(self._uncertainty.left_out(self._learned)))
+        return self._temperature(scores, self._blur(self._uncertainty.left_out(self._learned)))[self._place]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> "WideGPClassifier":
         noise, which = ridge_or_auto(self.relative_noise, "relative_noise"), checked_which(self.which)
@@ -228,9 +233,10 @@ class WideGPClassifier(AbstractWideClassification):
         self._accept(learned)
         task = learned.task
         self._uncertainty = uncertainty_of(self.which, learned)
-        variance = self._uncertainty.left_out(learned)
-        residuals = task.y - learned.solution.left_out()
-        self._spread = Spread.of(residuals, variance, noise_of(self.which, learned), task.weights)
+        variance, noise, rows = self._uncertainty.left_out(learned), self._uncertainty.noise(learned), learned.judged
+        residuals = (task.y - learned.left_out)[rows]
+        noise = None if noise is None else noise[rows]
+        self._spread = Spread.of(residuals, variance[rows], noise, task.weights[rows])
         self._match(self._blur(variance))
 
     def _blur(self, variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 1"]:

@@ -11,9 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._checks import InputError, probability
 from ._base import AbstractWide, ridge_and_time, ridge_or_auto
-from ._learn import Goal, Learned, Task, squared_error
+from ._choice import Goal, Learned, Task
 from ._scaling import TargetScaling
-from ._uncertainty import Spread, checked_which, log_density, noise_of, uncertainty_of, weighted_quantile
+from ._solve import squared_error
+from ._uncertainty import Spread, checked_which, log_density, uncertainty_of, weighted_quantile
 
 
 class AbstractWideRegression(RegressorMixin, AbstractWide):
@@ -26,7 +27,7 @@ class AbstractWideRegression(RegressorMixin, AbstractWide):
     def leave_one_out_(self) -> Float[np.ndarray, "n *outputs"]:
         """Each row that was learned from, predicted from all others."""
         check_is_fitted(self)
-        return self._in_units(self._learned.solution.left_out())
+        return self._in_units(self._learned.left_out[self._place])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -46,7 +47,7 @@ class AbstractWideRegression(RegressorMixin, AbstractWide):
         kept = self._kept(weights)
         targets, weights = y.reshape(len(y), -1).astype(np.float64)[kept], weights[kept]
         self._target = TargetScaling.of(targets, weights)
-        return Task(self._folded(x)[kept], self._target(targets), weights, weights)
+        return self._distinct(Task(self._folded(x)[kept], self._target(targets), weights, weights, weights))
 
     def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> Task:
         """In the scales of the first ones."""
@@ -60,21 +61,23 @@ class AbstractWideRegression(RegressorMixin, AbstractWide):
             )
         weights = self._weights(sample_weight, x)
         kept = np.flatnonzero(weights)
-        return Task(x[kept], self._target(targets[kept]), weights[kept], weights[kept])
+        weights = weights[kept]
+        return Task(x[kept], self._target(targets[kept]), weights, weights, weights)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class WideRegressor(AbstractWideRegression):
     """An infinitely wide network, trained by gradient descent on the squared error: regression with its tangent kernel.
 
-    Nothing needs to be tuned: `architecture="auto"` compares depths, activations, numbers of frozen layers, ridges and
-    stopping times by how well they predict each training row from all others, in closed form. Inputs and targets are
-    scaled inside. A network that is chosen for flat rows is shown them twice, scaled and by their ranks; one that is
-    given, and images, are not.
+    Nothing needs to be tuned. Of tables, several networks are learned and added: some see all columns alike, others
+    have learned how to look at them (weights, a metric that mixes them, random trees), each as much as it helps to
+    predict rows that it has not learned from. Of images, networks, ridges and stopping times are compared by how well
+    they predict each row from all others. Inputs and targets are scaled inside; numbers far beyond all others are drawn
+    near, and so are predictions far beyond all targets, with a warning.
 
     Args:
-        architecture: "auto"; "columns", which learns how to look at them: slower, often much better for numbers; "mlp",
-            "cnn", "resnet"; or a network of everwide.
+        architecture: "auto"; "dense", a single network of the best depth, activation and number of frozen layers, which
+            is shown flat rows twice, scaled and by their ranks; "mlp", "cnn", "resnet"; or a network of everwide.
         relative_ridge: in units of the mean of the kernel's diagonal, or "auto".
         relative_time: when training stops, in units of the inverse of that mean, for the sum of squares; infinity
             trains to the end. Of a ridge and a finite time, give one.
@@ -83,10 +86,11 @@ class WideRegressor(AbstractWideRegression):
         max_rows: learn from a random part of the rows.
         categorical_features: which columns are categories: "from_dtype" takes texts and the type "category" of pandas;
             or a mask of all columns, or numbers or names of some of them; or None.
-        random_state: which part; and on which rows networks are compared, beyond 1000 rows (500 images).
+        random_state: which part; and on which rows networks are compared, where there are more than 1400 (500 images).
         verbose: print the choice.
 
-    After `fit`: `network_`, `leave_one_out_` (each training row, predicted from all others), `dual_coef_`, and
+    After `fit`: `network_` (of several, the one with the largest share), `leave_one_out_` (each training row, predicted
+    from all others), `feature_importances_` of tables, `dual_coef_` of a single network, and
     `choice_` with `description`, `depth`, `activation`, `frozen`, `which`, `relative_ridge`, `relative_time`, `score`,
     `scored_by`, `jitter`, `tried`, `rows`, `rows_compared`, `notes` (on columns) and `to_dict()`.
 
@@ -187,14 +191,15 @@ class WideGPRegressor(AbstractWideRegression):
         """
         share = probability(coverage, "coverage")
         mean, std = self.predict(X, return_std=True)
-        factor = weighted_quantile(self._ratios, self._learned.task.copies, share)
+        factor = weighted_quantile(self._ratios, self._learned.task.copies[self._learned.judged], share)
         width = std * (factor[0] if self._flat else factor)
         return mean - width, mean + width
 
     def _calibrate(self, learned: Learned) -> None:
         self._accept(learned)
         self._uncertainty = uncertainty_of(self.which, learned)
-        variance = self._uncertainty.left_out(learned)
-        residuals: Float[np.ndarray, "n k"] = learned.task.y - learned.solution.left_out()
-        self._spread = Spread.of(residuals, variance, noise_of(self.which, learned), learned.task.weights)
+        task, rows = learned.task, learned.judged
+        variance, noise = self._uncertainty.left_out(learned)[rows], self._uncertainty.noise(learned)
+        residuals: Float[np.ndarray, "m k"] = (task.y - learned.left_out)[rows]
+        self._spread = Spread.of(residuals, variance, None if noise is None else noise[rows], task.weights[rows])
         self._ratios = np.abs(residuals) / self._spread.std(variance)

@@ -9,6 +9,8 @@ from jaxtyping import Float, Int
 _CONSTANT = 1e-12  # of the size of a column: below, it does not vary
 _SMALLEST = 1e-290  # below, a number is zero: its inverse would be infinite
 _RAREST = 0.2  # the least standard deviation of a category: rare levels do not drown all else
+_FENCE = 6.0  # Gaussian standard deviations
+_TAILS = (0.02, 0.05, 0.1, 0.25)  # shares of rows on each side, from which these are read: the widest counts
 _BINARY = np.array([0.0, 1.0])
 _MOST_KNOTS = 1000
 _OUTERMOST = 1e-3  # a share of rows: no rank is further out in the Gaussian
@@ -18,22 +20,68 @@ ALONE, AS_IT_IS = -1, -2  # a column of no group; one that is not scaled by how 
 
 
 @dataclass(frozen=True)
+class Fences:
+    """Values far beyond those of nearly all rows are drawn near: from a fence on they grow by logarithms only.
+
+    The order of values stays, and with it their ranks. One number a hundred times too large would otherwise be all that
+    a network sees of a column.
+    """
+
+    low: Float[np.ndarray, " columns"]
+    high: Float[np.ndarray, " columns"]
+    unit: Float[np.ndarray, " columns"]
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], groups: Groups = None) -> "Fences":
+        """Of training rows, some Gaussian standard deviations around the middle; none around zeros and ones."""
+        numbers = np.full(x.shape[1], True) if groups is None else groups == ALONE
+        found = [_fence(x[:, at], weights) if numbers[at] else (-np.inf, np.inf, 1.0) for at in range(x.shape[1])]
+        return cls(*(np.array(part) for part in zip(*found, strict=True)))
+
+    def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        inside = np.clip(x, self.low, self.high)
+        beyond = x - inside
+        return inside + np.sign(beyond) * self.unit * np.log1p(np.abs(beyond) / self.unit)
+
+    def touched(self, x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " columns"]:
+        """How many values of each column are beyond."""
+        return ((x < self.low) | (x > self.high)).sum(0)
+
+
+def _fence(column: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:
+    order, largest = np.argsort(column), max(float(np.abs(column).max()), _SMALLEST)
+    values, reached = column[order] / largest, np.cumsum(weights[order]) / weights.sum()
+
+    def at(share: float) -> float:
+        return float(values[min(int(np.searchsorted(reached, share)), len(values) - 1)])
+
+    unit = max((at(1 - p) - at(p)) / -2 / scipy.special.ndtri(p) for p in _TAILS)
+    if not unit > _CONSTANT:  # nearly all rows have one value: then all that there is, is inside
+        return float(column[order[0]]), float(column[order[-1]]), largest
+    low, high = ((at(0.5) + side * _FENCE * unit) * largest for side in (-1, 1))
+    return low, high, float(unit) * largest
+
+
+@dataclass(frozen=True)
 class InputScaling:
     """`(x - mean) * factor`. Columns that never vary have the factor 0: a network is not shown what it cannot learn.
 
-    Images are scaled by channel, other inputs by column. The mean square of all columns is 1, constant ones included.
-    Columns of one group (the levels of a category) have one factor, and together the variance of one column.
+    Images are scaled by channel, other inputs by column, after they were drawn inside of their fences. The mean square
+    of all columns is 1, constant ones included. Columns of one group (the levels of a category) have one factor, and
+    together the variance of one column.
     """
 
     mean: Float[np.ndarray, " channels"]
     factor: Float[np.ndarray, " channels"]
+    fences: Fences | None = None
 
     @classmethod
     def of(
         cls, x: Float[np.ndarray, "n *sites channels"], weights: Float[np.ndarray, " n"], groups: Groups = None
     ) -> "InputScaling":
         """Of training rows; groups have numbers from 0 on. What says that values are missing stays zeros and ones."""
-        rows = x.reshape(-1, x.shape[-1])
+        fences = Fences.of(x, weights, groups) if x.ndim == 2 else None
+        rows = x.reshape(-1, x.shape[-1]) if fences is None else fences(x)
         share = np.repeat(weights, len(rows) // len(x))
         share = share / share.sum()
         mean, std, largest = _moments(rows, share)
@@ -46,10 +94,10 @@ class InputScaling:
                 std[groups == group] = max(np.sqrt(np.sum(std[groups == group] ** 2)), _RAREST)
         shown = max(units, 1)
         factor = np.where(varies, np.sqrt(len(varies) / shown) / np.where(varies, std, 1.0), 0.0)
-        return cls(mean * largest, factor / largest)
+        return cls(mean * largest, factor / largest, fences)
 
     def __call__(self, x: Float[np.ndarray, "n *sites channels"]) -> Float[np.ndarray, "n *sites channels"]:
-        return (x - self.mean) * self.factor
+        return ((x if self.fences is None else self.fences(x)) - self.mean) * self.factor
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from .._checks import InputError
-from ._learn import Learned, Reader, Task, batches
+from ._choice import Learned, Member, Task
+from ._readers import Reader, batches
 
 _SHARPEST = np.log(1e4)
 _PROBIT = np.pi / 8  # a logistic function, blurred by a Gaussian, is nearly a logistic function again (MacKay 1992)
@@ -131,32 +132,39 @@ def log_density(solution: Any, task: Task) -> Float[np.ndarray, " n"]:
 
 
 class AbstractUncertainty(abc.ABC):
-    """The variance of a network's outputs, for a kernel of mean diagonal 1."""
+    """The variance of one network's outputs, for a kernel of mean diagonal 1."""
 
     @abc.abstractmethod
-    def left_out(self, learned: Learned) -> Float[np.ndarray, " n"]:
+    def left_out(self, member: Member) -> Float[np.ndarray, " n"]:
         """At every row, given all others."""
 
     @abc.abstractmethod
-    def at(self, learned: Learned, x: np.ndarray) -> Float[np.ndarray, " n"]:
+    def at(self, member: Member, learned: Learned, x: np.ndarray) -> Float[np.ndarray, " n"]:
         """At new rows, as the network reads them."""
+
+    @abc.abstractmethod
+    def noise(self, member: Member, task: Task) -> Float[np.ndarray, " n"] | None:
+        """The variance of each target around the function, where the kernel's ridge is one."""
 
 
 @dataclass(frozen=True)
 class Posterior(AbstractUncertainty):
     """Of a Gaussian process, given the targets."""
 
-    def left_out(self, learned: Learned) -> Float[np.ndarray, " n"]:
-        return learned.solution.left_out_variance()
+    def left_out(self, member: Member) -> Float[np.ndarray, " n"]:
+        return member.solution.left_out_variance()
 
-    def at(self, learned: Learned, x: np.ndarray) -> Float[np.ndarray, " n"]:
-        reader, scale, seen, own = learned.reader, learned.scale, learned.task.x, _diagonals(learned.reader, x)
+    def at(self, member: Member, learned: Learned, x: np.ndarray) -> Float[np.ndarray, " n"]:
+        reader, scale, seen, own = member.reader, member.scale, learned.task.x, _diagonals(member.reader, x)
         return np.concatenate(
             [
-                learned.solution.variance(reader.cross(x[rows], seen, learned.dtype) / scale, own[rows] / scale)
+                member.solution.variance(reader.cross(x[rows], seen, learned.dtype) / scale, own[rows] / scale)
                 for rows in batches(len(x), len(seen))
             ]
         )
+
+    def noise(self, member: Member, task: Task) -> Float[np.ndarray, " n"]:
+        return member.solution.ridge * task.copies / task.weights
 
 
 @dataclass(frozen=True)
@@ -167,40 +175,90 @@ class Disagreement(AbstractUncertainty):
     among: Float[np.ndarray, "n n"]  # training rows, in units of the tangent kernel's scale
 
     @classmethod
-    def of(cls, learned: Learned) -> "Disagreement":
+    def of(cls, member: Member, learned: Learned) -> "Disagreement":
         """Of a network that was trained with its tangent kernel."""
-        drawn = replace(learned.reader, which="nngp")
-        return cls(drawn, drawn.among(learned.task.x, learned.dtype) / learned.scale)
+        drawn = replace(member.reader, which="nngp")
+        return cls(drawn, drawn.among(learned.task.x, learned.dtype) / member.scale)
 
-    def left_out(self, learned: Learned) -> Float[np.ndarray, " n"]:
-        return learned.solution.ensemble_left_out_variance(self.among)
+    def left_out(self, member: Member) -> Float[np.ndarray, " n"]:
+        return member.solution.ensemble_left_out_variance(self.among)
 
-    def at(self, learned: Learned, x: np.ndarray) -> Float[np.ndarray, " n"]:
-        scale, seen, own = learned.scale, learned.task.x, _diagonals(self.drawn, x)
+    def at(self, member: Member, learned: Learned, x: np.ndarray) -> Float[np.ndarray, " n"]:
+        scale, seen, own = member.scale, learned.task.x, _diagonals(self.drawn, x)
         parts = []
         for rows in batches(len(x), len(seen)):
             cross, start = (
-                reader.cross(x[rows], seen, learned.dtype) / scale for reader in (learned.reader, self.drawn)
+                reader.cross(x[rows], seen, learned.dtype) / scale for reader in (member.reader, self.drawn)
             )
-            moved = learned.solution.solve(cross.T)
+            moved = member.solution.solve(cross.T)
             parts.append(np.sum(moved * (self.among @ moved), axis=0) - 2 * np.sum(start.T * moved, axis=0))
         return np.maximum(own / scale + np.concatenate(parts), 0.0)
+
+    def noise(self, member: Member, task: Task) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Together:
+    """Of networks whose outputs are added: what each leaves open, and how far they are apart.
+
+    - `sizes`: the variance of each network's outputs in units of its kernel.
+    """
+
+    parts: tuple[AbstractUncertainty, ...]
+    sizes: Float[np.ndarray, " members"]
+
+    def left_out(self, learned: Learned) -> Float[np.ndarray, " n"]:
+        """At every row, given all others."""
+        own = [part.left_out(member) for part, member in zip(self.parts, learned.members, strict=True)]
+        return self._mixed(np.stack(own), np.stack([member.left_out for member in learned.members]), learned)
+
+    def at(self, learned: Learned, x: np.ndarray) -> Float[np.ndarray, " n"]:
+        """At new rows, as the networks read them."""
+        own = [part.at(member, learned, x) for part, member in zip(self.parts, learned.members, strict=True)]
+        apart = learned.each(x) if len(own) > 1 else np.zeros((1, len(x), 1))
+        return self._mixed(np.stack(own), apart, learned)
+
+    def noise(self, learned: Learned) -> Float[np.ndarray, " n"] | None:
+        """The variance of each target around the function, where ridges are noise."""
+        each = [part.noise(member, learned.task) for part, member in zip(self.parts, learned.members, strict=True)]
+        known = [noise for noise in each if noise is not None]
+        return (weights_of(learned) * self.sizes) @ np.stack(known) if len(known) == len(each) else None
+
+    def _mixed(self, own: np.ndarray, outputs: np.ndarray, learned: Learned) -> Float[np.ndarray, " n"]:
+        """A mixture: the mean of variances, and the variance of means."""
+        weights = weights_of(learned)
+        mean = np.einsum("s,smk->mk", weights, outputs)
+        apart = np.einsum("s,smk->m", weights, (outputs - mean) ** 2) / outputs.shape[2]
+        return (weights * self.sizes) @ own + apart
+
+
+def weights_of(learned: Learned) -> Float[np.ndarray, " members"]:
+    """Shares, together 1."""
+    found = np.array([member.share for member in learned.members])
+    return found / found.sum()
 
 
 def _diagonals(reader: Reader, x: np.ndarray) -> Float[np.ndarray, " n"]:
     return np.concatenate([reader.diagonal(x[rows]) for rows in batches(len(x), 1)])
 
 
-def uncertainty_of(which: str, learned: Learned) -> AbstractUncertainty:
-    """By the name of the kernel."""
-    return Disagreement.of(learned) if which == "ensemble" else Posterior()
+def uncertainty_of(which: str, learned: Learned) -> Together:
+    """By the name of the kernel. A single network has the size 1: the spread of targets is matched later."""
+    members = learned.members
+    parts = tuple(Disagreement.of(one, learned) if which == "ensemble" else Posterior() for one in members)
+    if len(members) == 1:
+        return Together(parts, np.ones(1))
+    return Together(parts, np.array([_size(*pair, learned) for pair in zip(parts, members, strict=True)]))
 
 
-def noise_of(which: str, learned: Learned) -> Float[np.ndarray, " n"] | None:
-    """The variance of each target around the function, where the kernel's ridge is one."""
-    if which == "ensemble":
-        return None
-    return learned.choice.relative_ridge * learned.task.copies / learned.task.weights
+def _size(part: AbstractUncertainty, member: Member, learned: Learned) -> float:
+    """As large as its residuals."""
+    task, rows, noise = learned.task, learned.judged, part.noise(member, learned.task)
+    variance = part.left_out(member) + (0.0 if noise is None else noise)
+    squares = np.mean((task.y - member.left_out) ** 2, axis=1)
+    found = np.average((squares / np.maximum(variance, np.finfo(np.float64).tiny))[rows], weights=task.weights[rows])
+    return max(float(found), np.finfo(np.float64).tiny)
 
 
 def checked_which(which: Any) -> Any:

@@ -1,0 +1,63 @@
+"""Kernel regression on a task, in units of the kernel, and its best ridge."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..spectral import solve
+from ._choice import Goal, Task
+
+RIDGES = 10.0 ** np.arange(-9, 1.01, 0.5)
+_STEP, _MOST_STEPS = 10**0.5, 8  # of a walk over ridges
+
+
+def solved(kernel: np.ndarray, task: Task, scale: float | None = None, **how: Any) -> tuple[Any, float]:
+    """A solution in units of the kernel's mean diagonal, and that; the kernel is used up."""
+    unit = float(np.average(np.diagonal(kernel), weights=task.weights)) if scale is None else scale
+    unit = unit if unit > 0 else 1.0
+    kernel /= unit
+    return solve(kernel, task.y, weights=task.weights, copies=task.left, overwrite=True, **how), unit
+
+
+def points(goal: Goal) -> list[tuple[float, float]]:
+    """Ridges and times to compare."""
+    if goal.stops:
+        return [(0.0, float(goal.time or 0.0))]
+    return [(float(ridge), np.inf) for ridge in (RIDGES if goal.ridge is None else [goal.ridge])]
+
+
+def all_ridges(kernel: np.ndarray, task: Task, goal: Goal) -> tuple[list[Any], float]:
+    """Solutions at all points to compare, from one decomposition; and the scale. The kernel is used up."""
+    base, scale = solved(kernel, task, solver="eigen")
+    return [base.at(*point) for point in points(goal)], scale
+
+
+def best_ridge(
+    kernel: np.ndarray, task: Task, goal: Goal, start: float, score: Callable[[Any], float]
+) -> tuple[Any, float, int]:
+    """Downhill from a relative ridge, one factorization a step: the solution, the scale, and how many were tried."""
+    if goal.stops or goal.ridge is not None:
+        (solution, *_), scale = all_ridges(kernel, task, goal)
+        return solution, scale, 1
+    tried: dict[int, tuple[float, Any]] = {}
+    scale = 1.0
+
+    def at(step: int) -> float:
+        nonlocal scale
+        if step not in tried:
+            solution, scale = solved(kernel.copy(), task, ridge=max(start * _STEP**step, RIDGES[0]))
+            tried[step] = score(solution), solution
+        return tried[step][0]
+
+    way = 1 if at(1) < at(0) else -1
+    best = max(0, way)
+    while at(best + way) < at(best) and abs(best) < _MOST_STEPS:
+        best += way
+    return tried[best][1], scale, len(tried)
+
+
+def squared_error(solution: Any, task: Task) -> Float[np.ndarray, " n"]:
+    """Of every row, predicted from all others."""
+    return np.sum((task.y - solution.left_out()) ** 2, axis=1)

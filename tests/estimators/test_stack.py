@@ -1,0 +1,152 @@
+"""Several networks together: their shares, rows that are there twice, columns and predictions far beyond all others."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from everwide.estimators import WideClassifier, WideRegressor, _stack, _tables
+from everwide.estimators._choice import Task
+from everwide.estimators._rows import Support, distinct
+from everwide.estimators._scaling import Fences
+
+pytestmark = pytest.mark.once
+
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(90, 3))
+Y = X[:, 0] + 0.5 * np.abs(X[:, 1]) + 0.1 * RNG.normal(size=90)
+
+
+def task(x, y, weights=None):
+    ones = np.ones(len(x)) if weights is None else weights
+    return Task(x, y.reshape(len(y), -1), ones, ones, ones)
+
+
+def test_shares_are_the_constrained_minimum():
+    """Against a general optimizer, of the penalized error itself."""
+    y, weights = RNG.normal(size=(40, 2)), RNG.uniform(0.5, 2, 40)
+    said = y + np.array([0.3, 0.5, 2.0])[:, None, None] * RNG.normal(size=(3, 40, 2))
+    errors = np.average(np.mean((said - y) ** 2, 2), axis=1, weights=weights)
+
+    def loss(w):
+        apart = y - np.einsum("s,snk->nk", w, said)
+        return np.sum(weights[:, None] * apart**2) + _stack._ROWS * errors.min() * 2 * np.sum((w - 1 / 3) ** 2)
+
+    found = scipy.optimize.minimize(loss, np.full(3, 1 / 3), bounds=[(0, None)] * 3, tol=1e-14).x
+    np.testing.assert_allclose(_stack.shares(said, y, weights), found, atol=1e-5)
+
+
+def test_the_better_network_has_the_larger_share_and_few_rows_tell_little():
+    y = RNG.normal(size=(2000, 1))
+    said = y + np.array([0.1, 1.0])[:, None, None] * RNG.normal(size=(2, 2000, 1))
+    many, few = (_stack.shares(said[:, :n], y[:n], np.ones(n)) for n in (2000, 5))
+    assert many[0] > 0.9
+    assert abs(few[0] - 0.5) < abs(many[0] - 0.5)
+
+
+def test_rows_are_judged_by_what_has_not_learned_from_them(monkeypatch):
+    """Noise alone: numbers that were learned from a row would seem to predict it."""
+    x, y = RNG.normal(size=(80, 6)), RNG.normal(size=80)
+    model = WideRegressor().fit(x, y)
+    assert model.choice_.score > 0.9
+    assert model.choice_.score == pytest.approx(np.mean((model.leave_one_out_ - y) ** 2) / y.var())
+    seen = []
+    learn = _tables.learn_trees
+    monkeypatch.setattr(_tables, "learn_trees", lambda first, x, *rest: seen.append(len(x)) or learn(first, x, *rest))
+    WideRegressor().fit(x, y)
+    assert sorted(seen) == [53, 53, 54, 80]
+
+
+def test_many_rows_are_compared_in_part_and_judged_where_nothing_was_learned(monkeypatch):
+    for name, value in {"_ROWS": 20, "_FOLDED": 30, "_COMPARED": 50}.items():
+        monkeypatch.setattr(_tables, name, value)
+    model = WideRegressor(random_state=0).fit(X, Y)
+    assert model.choice_.rows == 90
+    assert len(model._learned.judged) == 70
+    assert model.score(X, Y) > 0.9
+
+
+def test_the_order_of_rows_does_not_matter():
+    order = RNG.permutation(90)
+    one, other = WideRegressor().fit(X, Y), WideRegressor().fit(X[order], Y[order])
+    np.testing.assert_allclose(one.predict(X[:9]), other.predict(X[:9]), rtol=1e-6)
+    np.testing.assert_allclose(one.leave_one_out_[order], other.leave_one_out_, rtol=1e-5, atol=1e-6)
+
+
+def test_equal_rows_are_one_row_of_their_weight():
+    again = np.concatenate([np.arange(90), np.arange(30), [3]])
+    found = distinct(task(X[again], Y[again]))
+    np.testing.assert_array_equal(found.task.x, X)
+    np.testing.assert_array_equal(found.task.x[found.place], X[again])
+    assert found.task.weights[3] == found.task.copies[3] == 3
+    np.testing.assert_array_equal(found.task.left, 1)  # somebody has copied them
+    assert "31 rows are repeated" in found.note
+    few = np.round(X[again] / 3)
+    natural = distinct(task(few, np.sign(Y[again])))
+    np.testing.assert_array_equal(natural.task.left, natural.task.copies)
+
+
+def test_copies_do_not_make_noise_look_learnable():
+    x, y = RNG.normal(size=(60, 3)), RNG.normal(size=60)
+    model = WideRegressor().fit(np.concatenate([x, x]), np.concatenate([y, y]))
+    assert model.choice_.score > 0.8
+    assert model.leave_one_out_.shape == (120,)
+    assert any("repeated" in note for note in model.choice_.notes)
+
+
+def test_fences_keep_order_and_leave_all_others_alone():
+    x = RNG.normal(size=(200, 3))
+    x[:, 1] = np.exp(x[:, 1])
+    x[7, 0], x[8, 0], x[:, 2] = 1e3, 1e6, RNG.random(200) < 0.01
+    fences = Fences.of(x, np.ones(200))
+    near = fences(x)
+    np.testing.assert_array_equal(np.argsort(near[:, 0]), np.argsort(x[:, 0]))
+    assert near[8, 0] < 30
+    inside = np.delete(x, [7, 8], axis=0)
+    np.testing.assert_array_equal(fences(inside)[:, [0, 2]], inside[:, [0, 2]])
+    np.testing.assert_array_equal(fences.touched(x)[[0, 2]], [2, 0])
+    assert (fences(np.full((1, 3), 1e300)) < 1e6).all()
+
+
+def test_weights_of_rows_are_copies_for_fences():
+    x, weights = RNG.normal(size=(50, 1)) ** 3, RNG.integers(1, 4, 50)
+    one = Fences.of(x, weights.astype(float))
+    other = Fences.of(np.repeat(x, weights, axis=0), np.ones(weights.sum()))
+    np.testing.assert_allclose([one.low, one.high], [other.low, other.high])
+
+
+def test_predictions_stay_near_what_was_seen():
+    support = Support.of(Y[:, None], np.full((90, 1), 0.1))
+    inside = np.linspace(Y.min(), Y.max(), 7)[:, None]
+    np.testing.assert_array_equal(support(inside), inside)
+    far = support(np.array([[1e12], [-1e12]]))
+    assert np.abs(far).max() < 20 * np.ptp(Y)
+    assert support.shrinks(np.array([[0.0], [1e12]])).tolist() == [False, True]
+
+
+@pytest.mark.filterwarnings("ignore:.*far beyond all training targets")
+def test_a_few_wild_numbers_do_not_rule():
+    """One cell in a hundred is a hundred times too large, in training and new rows: errors stay those of a mean."""
+
+    def spoiled(x):
+        return np.where(RNG.random(x.shape) < 0.01, 100 * x, x)
+
+    new = RNG.normal(size=(300, 3))
+    truth = new[:, 0] + 0.5 * np.abs(new[:, 1])
+    model = WideRegressor().fit(spoiled(X), Y)
+    error = np.sqrt(np.mean((model.predict(spoiled(new)) - truth) ** 2))
+    assert error < 0.6 * truth.std()
+    assert any("drawn near" in note for note in model.choice_.notes)
+
+
+def test_predictions_that_are_shrunk_are_said():
+    model = WideRegressor().fit(X, 5 * X[:, 0])
+    model._support = Support(*(np.array([v]) for v in (-0.1, 0.1, 0.05)))
+    with pytest.warns(UserWarning, match="of 9 predictions lay far beyond all training targets"):
+        model.predict(X[:9])
+
+
+def test_classes_that_are_repeated():
+    labels = np.where(Y > 0, "a", "b")
+    model = WideClassifier().fit(np.concatenate([X, X[:20]]), np.concatenate([labels, labels[:20]]))
+    assert model.leave_one_out_.shape == (110, 2)
+    np.testing.assert_array_equal(model.leave_one_out_[:20], model.leave_one_out_[90:])
