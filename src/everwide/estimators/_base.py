@@ -58,10 +58,9 @@ class AbstractWide(BaseEstimator, abc.ABC):
     def feature_importances_(self) -> Float[np.ndarray, " columns"]:
         """Of tables with `architecture="auto"`: the share of each column of X in what the first layers see."""
         check_is_fitted(self)
-        if not self._is_table():
+        seen = self._learned.importances
+        if seen is None:
             raise AttributeError("feature_importances_ are those of tables with architecture='auto'.")
-        seen = sum(member.share * member.reader.importances for member in self._learned.members)
-        seen = np.asarray(seen) / np.sum(seen)
         if self._encoder is None:
             return seen
         return np.bincount(self._encoder.source, seen, vars(self)["n_features_in_"])
@@ -73,9 +72,6 @@ class AbstractWide(BaseEstimator, abc.ABC):
         if len(self._learned.members) > 1:
             raise AttributeError("dual_coef_ are those of a single network, and several were chosen: see choice_.")
         return self._learned.first.coefficients
-
-    def _is_table(self) -> bool:
-        return isinstance(self._asked, str) and self._asked == TABLE
 
     def transform_inputs(self, X: Any) -> Float[np.ndarray, "n *shown"]:
         """Inputs as `network_` reads them: scaled by what the training rows were, in the shape of `input_shape`.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ._readers import Reader, Which, batches
+from ._readers import Looking, Reader, Which, batches
 
 
 class Task(NamedTuple):
@@ -144,6 +144,14 @@ class Learned:
     def first(self) -> Member:
         """The one with the largest share."""
         return max(self.members, key=lambda member: member.share)
+
+    @property
+    def importances(self) -> Float[np.ndarray, " d"] | None:
+        """The share of each column in what first layers see; None where these look at no columns."""
+        seen = [
+            member.share * member.reader.importances for member in self.members if isinstance(member.reader, Looking)
+        ]
+        return sum(seen) / np.sum(seen) if len(seen) == len(self.members) else None
 
     @cached_property
     def left_out(self) -> Float[np.ndarray, "n k"]:
