@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression images selection lookahead curvature clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression robustness images selection lookahead curvature clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -115,8 +115,12 @@ attribution: $(VENV)/.has-test  ## attribution beside TRAK and retrained network
 rates: $(VENV)/.has-test  ## recommended learning rates against sweeps of rates; ARGS= to benchmarks/rates.py
 	$(BIN)/python benchmarks/rates.py $(ARGS)
 
-uci regression images: $(VENV)/.has-test  ## estimators beside forests, boosting and SVMs on real data; ARGS= goes to the script
-	$(BIN)/python benchmarks/$@.py $(ARGS)
+images: $(VENV)/.has-test  ## convolutional kernels beside an SVM; ARGS= to benchmarks/images.py
+	$(BIN)/python benchmarks/images.py $(ARGS)
+
+# Idle threads sleep: CPU seconds are those of work.
+uci regression robustness: .bench-tables/.installed  ## estimators beside boosting, xRFM, forests, SVMs and a GP; ARGS= to the script
+	OMP_WAIT_POLICY=passive .bench-tables/bin/python benchmarks/$@.py $(ARGS)
 
 lookahead: $(VENV)/.has-test  ## all candidates and labels at once against retraining; ARGS= to benchmarks/lookahead.py
 	$(BIN)/python benchmarks/lookahead.py $(ARGS)
@@ -145,7 +149,7 @@ reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches
-	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical .bench-netket .bench-selection .bench-curvature site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical .bench-netket .bench-selection .bench-curvature .bench-tables site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # .venv/.has-NAME: the package with its extra NAME is installed, as pyproject.toml has it now.
 .PRECIOUS: $(VENV)/.has-%
@@ -191,4 +195,10 @@ $(VENV)/bin/python:
 	rm -rf $(@D)
 	$(BENCH_PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet "$(TORCH)" --requirement $<
+	@touch $@
+
+# These peers run in one process with everwide, as it is now.
+.bench-tables/.installed: benchmarks/tables_incumbent.txt pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet "$(TORCH)" --requirement $< --editable ".[test]"
 	@touch $@

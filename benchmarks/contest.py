@@ -1,137 +1,98 @@
 """Estimators beside each other on the same rows; every result is a line of a table, and is not computed twice."""
 
 import csv
+import inspect
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peers
 import scipy.stats
 from data import Split
-from sklearn.base import clone
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
+from sklearn.model_selection import train_test_split
 
 from everwide.estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor
 
 _BINS = 10
-
-
-def tuned_svc(y: np.ndarray) -> Any:
-    """An RBF SVM whose C and width are chosen on the training rows."""
-    grid = {"svc__C": [0.1, 1, 10, 100, 1000], "svc__gamma": ["scale", 0.01, 0.1]}
-    folds = max(2, min(4, int(np.bincount(y)[np.bincount(y) > 0].min())))
-    cv = StratifiedKFold(folds, shuffle=True, random_state=0)
-    return GridSearchCV(make_pipeline(StandardScaler(), SVC(cache_size=1000)), grid, cv=cv)
-
-
-CLASSIFIERS: dict[str, Callable[[np.ndarray], Any]] = {
+MOST_ROWS = 10_000  # that ours learn from
+OUR_CLASSIFIERS: dict[str, Callable[[np.ndarray], Any]] = {
     "WideClassifier": lambda y: WideClassifier(random_state=0),
     "WideGPClassifier": lambda y: WideGPClassifier(random_state=0),
-    "random forest": lambda y: RandomForestClassifier(500, random_state=0),
-    "gradient boosting": lambda y: HistGradientBoostingClassifier(random_state=0),
-    "SVC": lambda y: make_pipeline(StandardScaler(), SVC(cache_size=1000)),
-    "SVC, tuned": tuned_svc,
 }
-
-
-class GaussianProcess:
-    """A GP with an RBF kernel and one length for each input.
-
-    Its numbers have the largest marginal likelihood on at most 1000 rows; it then learns from at most 5000.
-    """
-
-    def fit(self, x: np.ndarray, y: np.ndarray) -> "GaussianProcess":
-        self.scale, order = StandardScaler().fit(x), np.random.default_rng(0).permutation(len(x))
-        x = self.scale.transform(x)
-        kernel = ConstantKernel(1.0) * RBF(np.ones(x.shape[1])) + WhiteKernel(0.1)
-        some, more = order[:1000], order[:5000]
-        found = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(x[some], y[some])
-        self.model = GaussianProcessRegressor(found.kernel_, optimizer=None, normalize_y=True).fit(x[more], y[more])
-        return self
-
-    def predict(self, x: np.ndarray, return_std: bool = False) -> Any:
-        return self.model.predict(self.scale.transform(x), return_std=return_std)
-
-
-class Trees:
-    """A forest or boosted trees, with one standard deviation from rows that they have not seen."""
-
-    def __init__(self, model: Any):
-        self.model = model
-
-    def fit(self, x: np.ndarray, y: np.ndarray) -> "Trees":
-        self.model.fit(x, y)
-        if hasattr(self.model, "oob_prediction_"):
-            residual = y - self.model.oob_prediction_
-        else:
-            residual = y - cross_val_predict(clone(self.model), x, y, cv=5)
-        self.std = float(np.sqrt(np.mean(residual**2)))
-        return self
-
-    def predict(self, x: np.ndarray, return_std: bool = False) -> Any:
-        mean = self.model.predict(x)
-        return (mean, np.full(len(x), self.std)) if return_std else mean
-
-
-MOST_ROWS = 10_000  # that ours learn from
-REGRESSORS: dict[str, Callable[[], Any]] = {
+OUR_REGRESSORS: dict[str, Callable[[], Any]] = {
     "WideRegressor": lambda: WideRegressor(max_rows=MOST_ROWS, random_state=0),
     "WideGPRegressor": lambda: WideGPRegressor(max_rows=MOST_ROWS, random_state=0),
-    "WideGPRegressor, ensemble": lambda: WideGPRegressor(which="ensemble", max_rows=MOST_ROWS, random_state=0),
-    "GP, RBF": GaussianProcess,
-    "random forest": lambda: Trees(RandomForestRegressor(300, oob_score=True, random_state=0)),
-    "gradient boosting": lambda: Trees(HistGradientBoostingRegressor(random_state=0)),
 }
+CLASSIFIERS = OUR_CLASSIFIERS | peers.CLASSIFIERS
+REGRESSORS = OUR_REGRESSORS | peers.REGRESSORS
 
 
-def regression_line(model: Any, split: Split) -> dict[str, float]:
-    """Root mean square error, mean log density, and how often intervals of 90 % hold, on test rows, in raw units."""
-    start = time.perf_counter()
+@contextmanager
+def timed(line: dict[str, float], name: str) -> Iterator[None]:
+    """Wall seconds as `name`; those of the processor, of all threads together, are added to `cpu`."""
+    wall, cpu = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of others, about optimizers
+        warnings.simplefilter("ignore")  # of others, about optimizers and rare classes
+        yield
+    line[name] = time.perf_counter() - wall
+    line["cpu"] = line.get("cpu", 0.0) + time.process_time() - cpu
+
+
+def regression_line(make: Callable[[], Any], split: Split) -> dict[str, float]:
+    """Root mean square error, mean log density, and how often intervals of 90 % hold, on test rows, in raw units."""
+    line: dict[str, float] = {}
+    model = make()
+    with timed(line, "fit"):
         model.fit(split.x, split.y)
-        found = {"fit": time.perf_counter() - start, "density": np.nan, "held": np.nan, "held_interval": np.nan}
-        sure = not isinstance(model, WideRegressor)
-        mean, std = model.predict(split.x_test, return_std=True) if sure else (model.predict(split.x_test), None)
+    with timed(line, "predict"):
+        mean = model.predict(split.x_test)
+    std = deviations(model, make, split)  # for peers another fit, which is not timed
     error = split.y_test - mean
-    found["rmse"] = float(np.sqrt(np.mean(error**2)))
-    found["size"] = float(np.std(split.y_test))
-    if std is not None:
-        found["density"] = float(np.mean(scipy.stats.norm.logpdf(error, scale=std)))
-        found["held"] = 100 * float(np.mean(np.abs(error) <= scipy.stats.norm.ppf(0.95) * std))
+    low, high = mean - scipy.stats.norm.ppf(0.95) * std, mean + scipy.stats.norm.ppf(0.95) * std
     if hasattr(model, "predict_interval"):
-        low, high = model.predict_interval(split.x_test)
-        found["held_interval"] = 100 * float(np.mean((low <= split.y_test) & (split.y_test <= high)))
-    return found
+        low, high = model.predict_interval(split.x_test, 0.9)
+    return line | {
+        "rmse": float(np.sqrt(np.mean(error**2))),
+        "size": float(np.std(split.y_test)),
+        "density": float(np.mean(scipy.stats.norm.logpdf(error, scale=std))),
+        "held": 100 * float(np.mean((low <= split.y_test) & (split.y_test <= high))),
+    }
+
+
+def deviations(model: Any, make: Callable[[], Any], split: Split) -> np.ndarray:
+    """Standard deviations at test rows: a model's own ones, or one number, of residuals that it has not learned from.
+
+    They are out of bag for a forest, leave-one-out for ours, and otherwise on a fifth of the training rows, from a
+    second model of the other four.
+    """
+    if "return_std" in inspect.signature(model.predict).parameters:
+        return model.predict(split.x_test, return_std=True)[1]
+    left_out = getattr(model, "oob_prediction_", getattr(model, "leave_one_out_", ()))
+    if len(left_out) == len(split.y):
+        residual = split.y - left_out
+    else:
+        x, aside, y, y_aside = train_test_split(split.x, split.y, test_size=0.2, random_state=1)
+        residual = y_aside - make().fit(x, y).predict(aside)
+    return np.full(len(split.y_test), np.sqrt(np.mean(residual**2)))
 
 
 def classification_line(model: Any, split: Split) -> dict[str, float]:
-    """Accuracy in percent, calibration error where there are probabilities, seconds to learn and to predict."""
-    start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of others, about rare classes
+    """Accuracy in percent, calibration error and log loss where there are probabilities, seconds."""
+    line: dict[str, float] = {}
+    with timed(line, "fit"):
         model.fit(split.x, split.y)
-    fitted = time.perf_counter()
-    predicted = model.predict(split.x_test)
-    found = {"accuracy": 100 * float(np.mean(predicted == split.y_test))}
-    found |= {"fit": fitted - start, "predict": time.perf_counter() - fitted, "ece": float("nan")}
+    with timed(line, "predict"):
+        predicted = model.predict(split.x_test)
+    line |= {"accuracy": 100 * float(np.mean(predicted == split.y_test)), "ece": np.nan, "log_loss": np.nan}
     if hasattr(model, "predict_proba"):
         probability = model.predict_proba(split.x_test)
-        found["ece"] = calibration_error(probability, model.classes_, split.y_test)
-    return found
+        line["ece"] = calibration_error(probability, model.classes_, split.y_test)
+        line["log_loss"] = log_loss(probability, model.classes_, split)
+    return line
 
 
 def calibration_error(probability: np.ndarray, classes: np.ndarray, y: np.ndarray) -> float:
@@ -142,15 +103,32 @@ def calibration_error(probability: np.ndarray, classes: np.ndarray, y: np.ndarra
     return 100 * float(np.sum(gaps)) / len(y)
 
 
+def log_loss(probability: np.ndarray, classes: np.ndarray, split: Split) -> float:
+    """Mean of -log p of the classes of test rows, where nothing is impossible.
+
+    To n training rows one is added that is shared by all k classes of the task: p becomes (n p + 1/k) / (n + 1), for
+    everybody. What a forest has never seen, and classes without a training row, then cost log(k (n + 1)); a bound such
+    as 1e-15 would let a few such rows decide the mean.
+    """
+    names, n = np.unique(np.concatenate([split.y, split.y_test])), len(split.y)
+    full = np.zeros((len(probability), len(names)))
+    full[:, np.searchsorted(names, classes)] = probability
+    p = (n * full + 1 / len(names)) / (n + 1)
+    return float(-np.mean(np.log(p[np.arange(len(p)), np.searchsorted(names, split.y_test)])))
+
+
 class Lines:
     """Results in a file, one line for each key, kept when a run is interrupted."""
 
     def __init__(self, path: Path, keys: tuple[str, ...]):
         self.path, self.keys = path, keys
         self.rows: dict[tuple[str, ...], dict[str, str]] = {}
+        self.columns: list[str] = []
         if path.exists():
             with path.open(newline="") as file:
-                self.rows = {tuple(line[key] for key in keys): line for line in csv.DictReader(file)}
+                reader = csv.DictReader(file)
+                self.rows = {tuple(line[key] for key in keys): line for line in reader}
+                self.columns = list(reader.fieldnames or ())
 
     def run(self, key: tuple[Any, ...], work: Callable[[], dict[str, float]]) -> dict[str, str]:
         """The line of a key: as it was found, or computed now and written."""
@@ -158,15 +136,20 @@ class Lines:
         if key not in self.rows:
             found = {name: f"{value:.6g}" for name, value in work().items()}
             self.rows[key] = dict(zip(self.keys, key, strict=True)) | found
-            fresh = not self.path.exists()
-            with self.path.open("a", newline="") as file:
-                writer = csv.DictWriter(file, fieldnames=list(self.rows[key]), lineterminator="\n")
-                if fresh:
-                    writer.writeheader()
-                writer.writerow(self.rows[key])
+            self._write(self.rows[key])
         return self.rows[key]
+
+    def _write(self, line: dict[str, str]) -> None:
+        """At the end of the file; where columns are new, all lines again, with `nan` where they have none."""
+        fresh = [name for name in line if name not in self.columns]
+        self.columns += fresh
+        with self.path.open("w" if fresh else "a", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=self.columns, restval="nan", lineterminator="\n")
+            if fresh:
+                writer.writeheader()
+            writer.writerows(self.rows.values() if fresh else [line])
 
     def column(self, name: str, **where: str) -> np.ndarray:
         """Numbers of the lines that agree with `where`."""
         chosen = [line for line in self.rows.values() if all(line[key] == value for key, value in where.items())]
-        return np.array([float(line[name]) for line in chosen])
+        return np.array([float(line.get(name, "nan")) for line in chosen])

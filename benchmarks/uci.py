@@ -10,6 +10,7 @@ from contest import CLASSIFIERS, Lines, classification_line
 from table import machine, record, table
 
 PUBLISHED = {"rf_caret": "random forest, published", "svm_C": "Gaussian SVM, published"}
+COLUMNS = ("fit", "predict", "cpu", "ece", "log_loss")
 
 
 def measure(lines: Lines, models: list[str], names: list[str], file: str) -> None:
@@ -32,19 +33,21 @@ def summary(lines: Lines, models: list[str], names: list[str], published: bool) 
     rows = []
     for at, name in enumerate(accuracy):
         wins = np.sum(values[at] >= values.max(0))
-        ours = name in models
-        ece = lines.column("ece", model=name).mean() if ours else np.nan
-        seconds = lines.column("fit", model=name).sum() + lines.column("predict", model=name).sum() if ours else np.nan
-        numbers = ("-" if np.isnan(number) else f"{number:.1f}" for number in (ece, seconds))
-        rows.append((name, f"{values[at].mean():.2f}", f"{ranks[at].mean():.2f}", f"{wins}", *numbers))
-    head = (
-        "classifier",
-        f"mean accuracy of {len(names)} tasks, %",
-        "mean rank",
-        "best or equal",
-        "calibration error, %",
-    )
-    return table([(*head, "seconds in all"), *rows])
+        fit, predict, cpu, ece, loss = (lines.column(column, model=name) for column in COLUMNS)
+        more = map(digits, (mean(ece), mean(loss), mean(fit + predict) * len(fit), mean(cpu) * len(cpu)))
+        rows.append((name, f"{values[at].mean():.2f}", f"{ranks[at].mean():.2f}", f"{wins}", *more))
+    head = ("classifier", f"mean accuracy of {len(names)} tasks, %", "mean rank", "best or equal")
+    head += ("calibration error, %", "log loss", "wall seconds in all", "CPU seconds in all")
+    return table([head, *rows])
+
+
+def mean(numbers: np.ndarray) -> float:
+    return float(numbers.mean()) if len(numbers) else np.nan
+
+
+def digits(number: float) -> str:
+    """Three of them, or a dash where a number was not measured."""
+    return "-" if np.isnan(number) else f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
 def main() -> None:
