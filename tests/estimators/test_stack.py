@@ -103,7 +103,7 @@ def test_fences_keep_order_and_leave_all_others_alone():
     assert near[8, 0] < 30
     inside = np.delete(x, [7, 8], axis=0)
     np.testing.assert_array_equal(fences(inside)[:, [0, 2]], inside[:, [0, 2]])
-    np.testing.assert_array_equal(fences.touched(x)[[0, 2]], [2, 0])
+    np.testing.assert_array_equal(fences.beyond(x).sum(0)[[0, 2]], [2, 0])
     assert (fences(np.full((1, 3), 1e300)) < 1e6).all()
 
 
@@ -150,3 +150,11 @@ def test_classes_that_are_repeated():
     model = WideClassifier().fit(np.concatenate([X, X[:20]]), np.concatenate([labels, labels[:20]]))
     assert model.leave_one_out_.shape == (110, 2)
     np.testing.assert_array_equal(model.leave_one_out_[:20], model.leave_one_out_[90:])
+
+
+def test_absurd_targets_are_drawn_near_and_rare_ones_are_not():
+    spoiled = np.where(np.arange(90) == 4, 1e3, Y)
+    model = WideRegressor().fit(X, spoiled)
+    assert "1 target lies absurdly far" in str(model.choice_)
+    assert np.sqrt(np.mean((model.predict(X) - Y)[5:] ** 2)) < 0.5 * Y.std()
+    assert "absurdly" not in str(WideRegressor().fit(X, np.exp(2 * Y)).choice_)

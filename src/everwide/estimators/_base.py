@@ -230,7 +230,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
     def _fenced(self, x: np.ndarray) -> tuple[str, ...]:
         """On values that are drawn near, where the network is chosen here."""
         fences = self._scaling.fences if isinstance(self._scaling, InputScaling) else None
-        columns = 0 if fences is None else int((fences.touched(x) > 0).sum())
+        columns = 0 if fences is None else int(fences.beyond(x).any(0).sum())
         if not columns:
             return ()
         have = "columns have" if columns > 1 else "column has"

@@ -148,10 +148,12 @@ class Learned:
     @property
     def importances(self) -> Float[np.ndarray, " d"] | None:
         """The share of each column in what first layers see; None where these look at no columns."""
-        seen = [
-            member.share * member.reader.importances for member in self.members if isinstance(member.reader, Looking)
-        ]
-        return sum(seen) / np.sum(seen) if len(seen) == len(self.members) else None
+        total = np.zeros(self.task.x.shape[-1])
+        for member in self.members:
+            if not isinstance(member.reader, Looking):
+                return None
+            total += member.share * member.reader.importances
+        return total / total.sum()
 
     @cached_property
     def left_out(self) -> Float[np.ndarray, "n k"]:

@@ -45,7 +45,7 @@ def distinct(task: Task) -> Distinct:
 
 @dataclass(frozen=True)
 class Support:
-    """How far predictions may go beyond the targets of the training rows: further on, they grow by logarithms only."""
+    """How far predictions may go beyond the targets of the training rows; they are drawn near further on."""
 
     low: Float[np.ndarray, " k"]
     high: Float[np.ndarray, " k"]
@@ -61,7 +61,7 @@ class Support:
     def __call__(self, outputs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
         inside = np.clip(outputs, self.low - self.room, self.high + self.room)
         beyond = outputs - inside
-        return inside + np.sign(beyond) * self.room * np.log1p(np.abs(beyond) / self.room)
+        return inside + self.room * (beyond / (self.room + np.abs(beyond)))
 
     def shrinks(self, outputs: Float[np.ndarray, "n k"]) -> Any:
         """Which rows are concerned."""

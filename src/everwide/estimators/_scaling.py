@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.special
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 _CONSTANT = 1e-12  # of the size of a column: below, it does not vary
 _SMALLEST = 1e-290  # below, a number is zero: its inverse would be infinite
 _RAREST = 0.2  # the least standard deviation of a category: rare levels do not drown all else
-_FENCE = 6.0  # Gaussian standard deviations
+_FENCE, TARGET_FENCE = 5.0, 20.0  # Gaussian standard deviations: rare targets are what people want to know
 _TAILS = (0.02, 0.05, 0.1, 0.25)  # shares of rows on each side, from which these are read: the widest counts
 _BINARY = np.array([0.0, 1.0])
 _MOST_KNOTS = 1000
@@ -21,7 +21,7 @@ ALONE, AS_IT_IS = -1, -2  # a column of no group; one that is not scaled by how 
 
 @dataclass(frozen=True)
 class Fences:
-    """Values far beyond those of nearly all rows are drawn near: from a fence on they grow by logarithms only.
+    """Values far beyond those of nearly all rows are drawn near: at most one unit beyond a fence.
 
     The order of values stays, and with it their ranks. One number a hundred times too large would otherwise be all that
     a network sees of a column.
@@ -32,23 +32,25 @@ class Fences:
     unit: Float[np.ndarray, " columns"]
 
     @classmethod
-    def of(cls, x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], groups: Groups = None) -> "Fences":
-        """Of training rows, some Gaussian standard deviations around the middle; none around zeros and ones."""
+    def of(
+        cls, x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], groups: Groups = None, far: float = _FENCE
+    ) -> "Fences":
+        """Around all training rows, or those within `far` Gaussian standard deviations; none around zeros and ones."""
         numbers = np.full(x.shape[1], True) if groups is None else groups == ALONE
-        found = [_fence(x[:, at], weights) if numbers[at] else (-np.inf, np.inf, 1.0) for at in range(x.shape[1])]
+        found = [_fence(x[:, at], weights, far) if numbers[at] else (-np.inf, np.inf, 1.0) for at in range(x.shape[1])]
         return cls(*(np.array(part) for part in zip(*found, strict=True)))
 
     def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         inside = np.clip(x, self.low, self.high)
         beyond = x - inside
-        return inside + np.sign(beyond) * self.unit * np.log1p(np.abs(beyond) / self.unit)
+        return inside + self.unit * (beyond / (self.unit + np.abs(beyond)))
 
-    def touched(self, x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " columns"]:
-        """How many values of each column are beyond."""
-        return ((x < self.low) | (x > self.high)).sum(0)
+    def beyond(self, x: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, "n d"]:
+        """Which values are drawn near."""
+        return (x < self.low) | (x > self.high)
 
 
-def _fence(column: np.ndarray, weights: np.ndarray) -> tuple[float, float, float]:
+def _fence(column: np.ndarray, weights: np.ndarray, far: float) -> tuple[float, float, float]:
     order, largest = np.argsort(column), max(float(np.abs(column).max()), _SMALLEST)
     values, reached = column[order] / largest, np.cumsum(weights[order]) / weights.sum()
 
@@ -58,8 +60,8 @@ def _fence(column: np.ndarray, weights: np.ndarray) -> tuple[float, float, float
     unit = max((at(1 - p) - at(p)) / -2 / scipy.special.ndtri(p) for p in _TAILS)
     if not unit > _CONSTANT:  # nearly all rows have one value: then all that there is, is inside
         return float(column[order[0]]), float(column[order[-1]]), largest
-    low, high = ((at(0.5) + side * _FENCE * unit) * largest for side in (-1, 1))
-    return low, high, float(unit) * largest
+    near = column[order[np.abs(values - at(0.5)) <= far * unit]]
+    return float(near[0]), float(near[-1]), float(unit) * largest
 
 
 @dataclass(frozen=True)
