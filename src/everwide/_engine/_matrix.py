@@ -73,6 +73,11 @@ class Progress(NamedTuple):
     total: int
     seconds: float
 
+    @property
+    def left(self) -> float:
+        """Seconds that are left, if it goes on at this speed."""
+        return self.seconds * (self.total - self.done) / max(self.done, 1)
+
 
 class Size(NamedTuple):
     """Rows and columns of a whole tile; the last ones may be ragged."""
