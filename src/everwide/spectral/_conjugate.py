@@ -56,6 +56,11 @@ class ConjugateGradients(AbstractLargeSolver):
     seed: int = 0
     progress: Watch | None = field(default=None, repr=False)
 
+    def pivots_of(self, n: int) -> int:
+        """How many pivots `n` rows get."""
+        rank = min(max(n // _SHARE, _FEWEST), _MOST) if self.rank is None else whole(self.rank, "rank")
+        return min(rank, n)
+
     def __call__(self, kernel: KernelOperator, problem: Problem) -> "Iterated":
         began, n = clock.perf_counter(), len(kernel)
         held, _, _ = (
@@ -66,8 +71,7 @@ class ConjugateGradients(AbstractLargeSolver):
         if held > n // 2:
             raise InputError(f"held={held}: expected at most half of the {n} rows. Hold out a few hundred.")
         kernel.refuse_twins(problem.ridge)
-        rank = min(max(n // _SHARE, _FEWEST), _MOST) if self.rank is None else whole(self.rank, "rank")
-        pivots = operator_pivots(kernel, min(rank, n), self.seed)
+        pivots = operator_pivots(kernel, self.pivots_of(n), self.seed)
         began_with = _started(self.start, problem.y)
 
         def near(noise: np.ndarray, there: np.ndarray | None) -> Inverse:

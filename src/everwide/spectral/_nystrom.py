@@ -53,10 +53,14 @@ class Nystrom(AbstractLargeSolver):
     seed: int = 0
     progress: Watch | None = field(default=None, repr=False)
 
+    def centres_of(self, n: int) -> int:
+        """How many centres `n` rows get."""
+        usual = min(max(_ROOTS * math.isqrt(n), _FEWEST), _MOST)
+        return min(usual if self.centres is None else whole(self.centres, "centres"), n)
+
     def __call__(self, kernel: KernelOperator, problem: Problem) -> "Centred":
         began, n = clock.perf_counter(), len(kernel)
-        usual = min(max(_ROOTS * math.isqrt(n), _FEWEST), _MOST)
-        m = min(usual if self.centres is None else whole(self.centres, "centres"), n)
+        m = self.centres_of(n)
         pool = min(_POOL * m, _MOST_POOL) if self.rows is None else whole(self.rows, "rows", m)
         require(8 * (3 * m * m + 2 * m * _BLOCK) + 4 * m * min(pool, n), None, f"{m} centres", "Take fewer centres.")
         centres = _chosen(kernel, m, min(pool, n), self.seed)
