@@ -113,3 +113,19 @@ def test_rows_that_are_all_equal_are_one_leaf():
 def test_bad_input_has_a_sentence(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_auto_goes_down_the_ladder_as_rows_grow_and_memory_shrinks():
+    def chosen(n, columns, memory, held=10**12):
+        kernel = KernelOperator(RowBlocks(Laplace(), np.zeros((n, columns), np.float32)), memory=held)
+        return type(sp.Auto(memory).chosen(kernel))
+
+    gb = 10**9
+    assert chosen(1000, 5, gb) is sp.SingleCholesky
+    assert chosen(20_000, 5, gb) is sp.ConjugateGradients
+    assert chosen(20_000, 5, gb // 2) is sp.Leaves
+    assert chosen(20_000, 5, gb, held=gb // 2) is sp.Leaves
+    assert chosen(20_000, 784, gb // 2) is sp.Nystrom
+    found = solved(sp.Auto())
+    exact = np.linalg.solve(Laplace().cross(X, X) + RIDGE * np.eye(N), Y)
+    np.testing.assert_allclose(found.coefficients, exact, atol=1e-4)

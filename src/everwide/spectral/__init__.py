@@ -1,6 +1,7 @@
 """Functions of a kernel matrix: the one place where matrices are decomposed, factorized and solved with."""
 
 from .._engine import KernelError as KernelError
+from ._auto import Auto as Auto
 from ._conjugate import ConjugateGradients as ConjugateGradients
 from ._decompositions import Factor as Factor
 from ._decompositions import Spectrum as Spectrum
