@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression robustness images selection lookahead curvature clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression robustness images selection lookahead curvature scale clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -130,6 +130,10 @@ selection: $(VENV)/.has-test .bench-selection/.installed  ## rows to label next,
 
 curvature: $(VENV)/.has-test .bench-curvature/.installed  ## Hessians against curvlinops and PyHessian; ARGS= to curvature.py
 	$(BIN)/python benchmarks/curvature.py $(ARGS)
+
+scale: $(VENV)/.has-test  ## kernels of up to a million rows; ARGS= to benchmarks/scale.py
+	$(BIN)/python -c "import lightgbm" 2>/dev/null || $(BIN)/python -m pip install --quiet "lightgbm>=4.0"
+	$(BIN)/python benchmarks/scale.py $(ARGS)
 
 docs: $(VENV)/.has-docs  ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -10,7 +10,9 @@ from ._gram import diagonal as diagonal
 from ._gram import gram as gram
 from ._gram import nngp as nngp
 from ._gram import ntk as ntk
+from ._gram import operator as operator
 from ._kernels import Infinite as Infinite
+from ._plan import plan as plan
 from ._walk import explain as explain
 from .activations import Elementwise as Elementwise
 from .activations import Erf as Erf

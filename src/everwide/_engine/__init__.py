@@ -35,3 +35,9 @@ from ._matrix import tiles as tiles
 from ._matrix import trusted_filter_jit as trusted_filter_jit
 from ._matrix import trusted_jit as trusted_jit
 from ._matrix import write as write
+from ._operator import AbstractBlocks as AbstractBlocks
+from ._operator import KernelOperator as KernelOperator
+from ._operator import MatrixBlocks as MatrixBlocks
+from ._operator import Reader as Reader
+from ._operator import RowBlocks as RowBlocks
+from ._operator import as_operator as as_operator

@@ -314,6 +314,10 @@ class Factor(eqx.Module):
         """`L^-1 b`, whose squares sum to `b (K + noise)^-1 b`."""
         return self._scipy.solve_triangular(self.lower, b, lower=True, check_finite=False)
 
+    def unwhiten(self, b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        """`L^-T b`, which takes coefficients of white features to those of the kernel's rows."""
+        return scipy.linalg.solve_triangular(self.lower, b, trans=1, lower=True, check_finite=False)
+
     def inverse_diagonal(self) -> Float[np.ndarray, " n"]:
         """The diagonal of `(K + noise)^-1`: the inverse variances of rows, each given all others."""
         return _potri(self.lower, lower=True)[0].diagonal().copy()

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._checks import InputError, at_least_zero, positive
+from .._checks import InputError, positive
 from .._engine import checked_kernel
-from ._decompositions import Factor, Spectrum
-
-_BLOCK = 64  # columns that are computed at a time
+from ._decompositions import Spectrum
+from ._pivots import pivoted
 
 
 def leverage_scores(kernel: Any, ridge: float = 1.0) -> Float[np.ndarray, " n"]:
@@ -92,18 +91,10 @@ def determinantal_map(kernel: Any, size: int) -> Int[np.ndarray, " size"]:
     """
     matrix = checked_kernel(kernel)
     size = _checked_size(size, len(matrix))
-    left, factor = np.diagonal(matrix).copy(), np.zeros((size, len(matrix)))
-    noise = len(matrix) * float(np.finfo(np.float64).eps) * float(left.max())
-    rows: list[int] = []
-    for step in range(size):
-        row = int(np.argmax(left))
-        if left[row] <= noise:
-            raise InputError(f"size={size}: only {step} rows of this kernel are linearly independent. Ask for fewer.")
-        factor[step] = (matrix[row] - factor[:step, row] @ factor[:step]) / np.sqrt(left[row])
-        left = left - factor[step] ** 2
-        left[row] = -np.inf
-        rows.append(row)
-    return np.array(rows)
+    rows = pivoted(lambda some: matrix[:, some], np.diagonal(matrix), size, greedy=True).rows
+    if len(rows) < size:
+        raise InputError(f"size={size}: only {len(rows)} rows of this kernel are linearly independent. Ask for fewer.")
+    return rows
 
 
 def partial_cholesky(
@@ -129,25 +120,11 @@ def partial_cholesky(
     >>> np.allclose(f @ f.T, kernel), f.shape[1]
     (True, 2)
 
-    Chen, Epperly, Tropp and Webber, "Randomly pivoted Cholesky" (2022).
+    Epperly, Tropp and Webber, "Embrace rejection" (2024); Chen, Epperly, Tropp and Webber, "Randomly pivoted Cholesky"
+    (2022).
 
     """
-    left = at_least_zero(diagonal, "diagonal").copy()
-    n, rng = len(left), np.random.default_rng(seed)
-    size, noise = min(size, n), n * float(np.finfo(np.float64).eps) * float(left.max(initial=0.0))
-    features, rank = np.zeros((n, size)), 0
-    while rank < size and (open_rows := np.flatnonzero(left > noise)).size:
-        block = min(_BLOCK, size - rank, len(open_rows))
-        rows = rng.choice(open_rows, block, replace=False, p=left[open_rows] / left[open_rows].sum())
-        rest = np.asarray(columns(rows), np.float64) - features[:, :rank] @ features[rows, :rank].T
-        order, good = Factor.pivots((rest[rows] + rest[rows].T) / 2, noise)
-        kept = order[: max(good, 1)]
-        factor = Factor.with_jitter(rest[rows[kept]][:, kept].copy(), float(left.max()))
-        features[:, rank : rank + len(kept)] = np.asarray(factor.whiten(rest[:, kept].T)).T
-        left = np.maximum(left - np.sum(features[:, rank : rank + len(kept)] ** 2, axis=1), 0.0)
-        left[rows] = 0.0
-        rank += len(kept)
-    return features[:, :rank]
+    return pivoted(columns, diagonal, size, seed=seed).features
 
 
 def _checked_size(size: Any, most: int) -> int:

@@ -7,16 +7,13 @@ A row of weight `w` counts as `w` rows: coefficients solve `(K + ridge / w) a = 
 import abc
 import math
 import time as clock
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Complex, Float, Inexact
 
-from .._checks import InputError, finite_array, not_negative, row_weights
-from .._engine import checked_kernel
 from ._decompositions import Factor, Spectrum
 from ._filters import gradient_flow
 
@@ -34,6 +31,9 @@ class Report(NamedTuple):
     jitter: float  # added to the diagonal, so that a matrix with rounding can be inverted
     seconds: float
     bytes: int  # that the solution holds
+    left_out: str = "exact"  # or "estimated": what leave-one-out is
+    stopped_by: str = ""  # of an iterative solver: "residual", "held-out error", "iterations", "rounding"
+    held_out: float = math.nan  # the mean squared error of rows that were held out
 
 
 class Problem(NamedTuple):
@@ -258,96 +258,6 @@ def cholesky(kernel: Float[np.ndarray, "n n"], problem: Problem) -> Factored:
     kernel[np.diag_indices_from(kernel)] += problem.ridge / problem.weights
     factor = Factor.with_jitter(kernel, problem.scale)
     return Factored(problem, clock.perf_counter() - began, factor)
-
-
-Solution = TypeVar("Solution", bound=AbstractSolution)
-Solver = Callable[[Float[np.ndarray, "n n"], Problem], Solution]
-SOLVERS: dict[str, Solver[Any]] = {"cholesky": cholesky, "eigen": eigen}
-
-
-@overload
-def solve(
-    kernel: Any,
-    y: Any,
-    *,
-    ridge: float = ...,
-    weights: Any = ...,
-    copies: Any = ...,
-    solver: Literal["cholesky"] = ...,
-    overwrite: bool = ...,
-) -> Factored: ...
-@overload
-def solve(
-    kernel: Any,
-    y: Any,
-    *,
-    ridge: float = ...,
-    weights: Any = ...,
-    copies: Any = ...,
-    solver: Literal["eigen"],
-    overwrite: bool = ...,
-) -> Decomposed: ...
-@overload
-def solve(
-    kernel: Any,
-    y: Any,
-    *,
-    ridge: float = ...,
-    weights: Any = ...,
-    copies: Any = ...,
-    solver: Solver[Solution],
-    overwrite: bool = ...,
-) -> Solution: ...
-def solve(
-    kernel: Any,
-    y: Any,
-    *,
-    ridge: float = 0.0,
-    weights: Any = None,
-    copies: Any = None,
-    solver: str | Solver[Any] = "cholesky",
-    overwrite: bool = False,
-) -> Factored | Decomposed | AbstractSolution:
-    """Kernel ridge regression `(K + ridge / w) a = y`, with everything that follows from one factorization.
-
-    Args:
-        kernel: `(n, n)`, of the training rows.
-        y: targets, `(n,)` or `(n, k)`.
-        ridge: absolute, added to the diagonal. Where the matrix cannot be inverted, the least jitter is added too.
-        weights: `(n,)`, above 0: a row of weight `w` counts as `w` rows. None: all are 1.
-        copies: `(n,)`: how many rows each one stands for, of which leave-one-out leaves out one. None: 1 each.
-        solver: `"cholesky"`, or `"eigen"`, whose solution answers for other ridges and for gradient flow: `at`; or a
-            function. It gets the kernel, float64 and symmetric, which it may use up, and the problem, checked: `y`
-            `(n, k)`, `weights` and `copies` `(n,)`, `ridge`, and `scale`, the mean of the kernel's diagonal. It
-            returns a solution, of which `coefficients`, `report` and `ridge` are asked; iterative ones end there.
-        overwrite: a float64 kernel is used up, and not checked.
-
-    Returns:
-        A solution: `coefficients` `(n, k)`; `report` (solver, residual, iterations, jitter, seconds, bytes);
-        `ridge`. Of the solvers with a name also `left_out()` and `left_out_variance()`, each row from all others,
-        exactly; `variance(cross, own)` of a Gaussian process at other rows; `solve(b)`; `precision()`. With
-        `"cholesky"`, `extended` adds rows.
-
-    >>> import everwide.spectral as sp, numpy as np
-    >>> solution = sp.solve(np.eye(2) + 1, np.array([1.0, 4.0]), ridge=1.0)
-    >>> solution.coefficients.ravel()
-    array([-0.125,  1.375])
-    >>> solution.left_out().ravel()  # 4 * 1 / 3, and 1 * 1 / 3
-    array([1.33333333, 0.33333333])
-
-    """
-    chosen = solver if callable(solver) else SOLVERS.get(solver)
-    if chosen is None:
-        raise InputError(f"solver={solver!r}: expected one of {', '.join(map(repr, SOLVERS))}.")
-    matrix = kernel if overwrite else checked_kernel(kernel)
-    targets = finite_array(y, "y")
-    targets = targets[:, None] if targets.ndim == 1 else targets
-    if targets.ndim != 2 or len(targets) != len(matrix):
-        raise InputError(f"y has shape {np.shape(y)}, expected ({len(matrix)},) or ({len(matrix)}, outputs).")
-    weights, copies = row_weights(weights, len(matrix)), row_weights(copies, len(matrix), "copies")
-    scale = float(np.average(np.diagonal(matrix), weights=weights))
-    problem = Problem(targets, weights, copies, not_negative(ridge, "ridge"), scale if scale > 0 else 1.0)
-    return chosen(matrix, problem)
 
 
 def with_other_copies(

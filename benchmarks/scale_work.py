@@ -1,0 +1,180 @@
+"""One line of `scale.py` in a process of its own: it learns, tests, and prints a line of JSON."""
+
+import argparse
+import json
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from data import Split, folder
+
+RIDGE, MADE_RIDGE = 0.1, 1e-2
+TEST, COLUMNS, NOISE = 10_000, 25, 0.1
+HELD = 1000
+CENTRES = 2000
+LEAF = 3000
+
+
+class Learned(NamedTuple):
+    """Predictions at the test rows, and what was said on the way."""
+
+    predicted: np.ndarray
+    residual: float = math.nan
+    iterations: int = 0
+
+
+def fashion(n: int) -> Split:
+    """Images as vectors of equal length; targets are indicators of classes, centred."""
+    with np.load(folder() / "fashion_mnist.npz") as file:
+        x, x_test = (file[f"x_{part}"].reshape(-1, 784).astype(np.float32) for part in ("train", "test"))
+        y, y_test = (np.eye(10)[file[f"y_{part}"].astype(int)] - 0.1 for part in ("train", "test"))
+    x, x_test = (a * (a.shape[1] ** 0.5 / np.linalg.norm(a, axis=1, keepdims=True)) for a in (x, x_test))
+    order = np.random.default_rng(0).permutation(len(x))[:n]
+    return Split(x[order], y[order], x_test, y_test)
+
+
+def made(n: int) -> Split:
+    """A smooth function along few directions of 25 columns, with noise; tests are without it."""
+    rng = np.random.default_rng(0)
+    directions = np.linalg.qr(rng.normal(size=(COLUMNS, 4)))[0]
+    x = rng.standard_normal((n + TEST, COLUMNS), np.float32)
+    a, b, c, d = (x @ directions).T
+    y = np.sin(1.5 * a) + np.cos(b) * c + 0.5 * np.tanh(2 * d)
+    noisy = y[:n] + NOISE * rng.normal(size=n)
+    return Split(x[:n], noisy[:, None], x[n:], y[n:, None])
+
+
+def network() -> Any:
+    """Three hidden layers, Relu."""
+    import everwide as ew
+
+    return ew.Serial(*[layer for _ in range(3) for layer in (ew.Dense(w_std=2**0.5), ew.Relu())], ew.Dense(1))
+
+
+def planned(split: Split, learner: str) -> float:
+    """Minutes that a plan says, before the clock starts; none of others."""
+    import everwide as ew
+
+    plan = ew.plan(network(), len(split.x), split.x.shape[1:], outputs=split.y.shape[1])
+    name = learner.removesuffix(", held out")
+    return next((one.minutes for one in plan.options if name in one.name), math.nan)
+
+
+def ours(split: Split, solver: Callable[[Any], Any], ridge: float) -> Learned:
+    """One of the ladder."""
+    import everwide as ew
+    import everwide.spectral as sp
+
+    kernel = ew.operator(network(), split.x)
+    show = lambda p: print(f"{p.done} of {p.total}, {p.left:.0f} s left", file=sys.stderr) if p.done % 5 == 0 else None
+    solution: Any = sp.solve(kernel, split.y, ridge=ridge, solver=solver(show))
+    report = solution.report
+    return Learned(solution.predict(split.x_test), report.residual, report.iterations)
+
+
+def conjugate(split: Split, ridge: float) -> Learned:
+    """Exact, to a residual of 1e-3."""
+    import everwide.spectral as sp
+
+    return ours(split, lambda show: sp.ConjugateGradients(tolerance=1e-3, progress=show), ridge)
+
+
+def held_out(split: Split, ridge: float) -> Learned:
+    """The same, stopped by rows that were held out."""
+    import everwide.spectral as sp
+
+    how = lambda show: sp.ConjugateGradients(tolerance=1e-3, held=min(HELD, len(split.x) // 10), progress=show)
+    return ours(split, how, ridge)
+
+
+def single(split: Split, ridge: float) -> Learned:
+    """Cholesky in float32, refined."""
+    import everwide.spectral as sp
+
+    return ours(split, lambda show: sp.SingleCholesky(progress=show), ridge)
+
+
+def nystrom(split: Split, ridge: float) -> Learned:
+    """Few centres."""
+    import everwide.spectral as sp
+
+    return ours(split, lambda show: sp.Nystrom(centres=min(CENTRES, len(split.x)), progress=show), ridge)
+
+
+def leaves(split: Split, ridge: float) -> Learned:
+    """A tree of exact leaves."""
+    import everwide.spectral as sp
+
+    return ours(split, lambda show: sp.Leaves(size=LEAF, progress=show), ridge)
+
+
+def kernel_ridge(split: Split, ridge: float) -> Learned:
+    """scikit-learn's, with a Laplacian of the usual width."""
+    from sklearn.kernel_ridge import KernelRidge
+
+    model = KernelRidge(alpha=ridge, kernel="laplacian", gamma=1 / split.x.shape[1]).fit(split.x, split.y)  # pyright: ignore[reportArgumentType]
+    return Learned(model.predict(split.x_test))
+
+
+def nystroem(split: Split, ridge: float) -> Learned:
+    """scikit-learn's features of a Gaussian kernel, and a ridge."""
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+
+    features = Nystroem(gamma=1 / split.x.shape[1], n_components=min(CENTRES, len(split.x)), random_state=0)
+    model = make_pipeline(features, Ridge(alpha=ridge)).fit(split.x, split.y)
+    return Learned(np.asarray(model.predict(split.x_test)).reshape(len(split.x_test), -1))
+
+
+def boosting(split: Split, ridge: float) -> Learned:
+    """LightGBM as it comes."""
+    import lightgbm
+
+    if split.y.shape[1] == 1:
+        model = lightgbm.LGBMRegressor(verbose=-1).fit(split.x, split.y[:, 0])
+        return Learned(np.asarray(model.predict(split.x_test))[:, None])
+    model = lightgbm.LGBMClassifier(verbose=-1).fit(split.x, split.y.argmax(1))
+    return Learned(np.asarray(model.predict_proba(split.x_test)))
+
+
+LEARNERS = {
+    "conjugate gradients": conjugate,
+    "conjugate gradients, held out": held_out,
+    "cholesky, float32": single,
+    "nystrom": nystrom,
+    "leaves": leaves,
+    "scikit-learn KernelRidge": kernel_ridge,
+    "scikit-learn Nystroem": nystroem,
+    "LightGBM": boosting,
+}
+
+
+def main() -> None:
+    """Learn and tell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", choices=["fashion", "made"])
+    parser.add_argument("learner", choices=list(LEARNERS))
+    parser.add_argument("n", type=int)
+    args = parser.parse_args()
+    split = {"fashion": fashion, "made": made}[args.data](args.n)
+    minutes = planned(split, args.learner)
+    began = time.perf_counter()
+    learned = LEARNERS[args.learner](split, RIDGE if args.data == "fashion" else MADE_RIDGE)
+    seconds = time.perf_counter() - began
+    if split.y.shape[1] > 1:
+        error = float(np.mean(learned.predicted.argmax(1) != split.y_test.argmax(1)))
+    else:
+        error = float(np.sqrt(np.mean((learned.predicted - split.y_test) ** 2)))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    answer = {"seconds": seconds, "error": error, "peak": peak, "planned": minutes}
+    answer |= {"residual": learned.residual, "iterations": learned.iterations}
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
