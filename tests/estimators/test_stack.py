@@ -158,3 +158,17 @@ def test_absurd_targets_are_drawn_near_and_rare_ones_are_not():
     assert "1 target lies absurdly far" in str(model.choice_)
     assert np.sqrt(np.mean((model.predict(X) - Y)[5:] ** 2)) < 0.5 * Y.std()
     assert "absurdly" not in str(WideRegressor().fit(X, np.exp(2 * Y)).choice_)
+
+
+def test_more_rows_than_are_solved_for_at_once_are_learned_leaf_by_leaf(monkeypatch):
+    from everwide.estimators import _solve
+
+    for name, value in {"_ROWS": 20, "_FOLDED": 30, "_COMPARED": 50, "MOST_EXACT": 80}.items():
+        monkeypatch.setattr(_tables, name, value)
+    monkeypatch.setattr(_solve, "_LEAF", 45)
+    model = WideRegressor(random_state=0).fit(X, Y)
+    assert len(model._learned.members) <= 3
+    assert all(len(member.solution.leaves) == 2 for member in model._learned.members)
+    assert model.score(X, Y) > 0.9
+    left = np.mean((model.leave_one_out_ - Y) ** 2)
+    assert np.mean((model.predict(X) - Y) ** 2) < left < 0.5 * Y.var()

@@ -189,15 +189,20 @@ class AbstractWide(BaseEstimator, abc.ABC):
         """The rows to learn from: those with weight, and of these a random part where there are too many."""
         kept, most = np.flatnonzero(weights), self._most()
         rows = len(kept) if most is None else min(most, len(kept))
-        if rows > _MOST_ROWS:
+        if rows > _MOST_ROWS and not self._takes_all_rows():
             raise InputError(
                 f"{rows} rows: exact training takes up to {_MOST_ROWS}. Pass max_rows={_MOST_ROWS} to learn from a "
-                "random part of them; approximate training on all rows is planned for a later version."
+                "random part of them, or architecture='auto', which learns any number of rows of a table."
             )
         if rows == len(kept):
             return kept
         order = np.random.default_rng(self._seed()).permutation(kept)
         return np.sort(_spread(order, groups)[:rows])
+
+    def _takes_all_rows(self) -> bool:
+        """Tables with several networks, of which no variances are asked."""
+        named = isinstance(self.architecture, str) and self.architecture == "auto"
+        return named and self.input_shape is None and not hasattr(self, "which")
 
     def _most(self) -> int | None:
         """The most rows that the user wants to learn from."""

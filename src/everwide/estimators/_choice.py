@@ -104,8 +104,10 @@ class Member:
 
     candidate: Candidate
     solution: Any
-    scale: float  # the mean of the kernel's diagonal
+    scale: float  # the mean of the kernel's diagonal, by which it was divided
     share: float = 1.0  # of its outputs in the sum
+    unit: float = 1.0  # the mean of the diagonal of what was solved
+    exact: bool = True  # all rows at once; otherwise the solution knows how to predict
 
     @property
     def reader(self) -> Reader:
@@ -121,6 +123,24 @@ class Member:
     def coefficients(self) -> Float[np.ndarray, "n k"]:
         """Of the kernel with the rows learned from, without the share."""
         return self.solution.coefficients / self.scale
+
+    @property
+    def relative_ridge(self) -> float:
+        """In units of the mean of the kernel's diagonal."""
+        return float(self.solution.ridge / self.unit)
+
+    @property
+    def jitter(self) -> float:
+        """What had to be added to the diagonal, in units of its mean."""
+        return float(self.solution.jitter if self.exact else self.solution.report.jitter / self.unit)
+
+    def outputs(self, x: Float[np.ndarray, "m *shape"], learned: "Learned") -> Float[np.ndarray, "m k"]:
+        """At new rows, without the share."""
+        if not self.exact:
+            return self.solution.predict(x)
+        seen = learned.task.x
+        parts = [self.reader.cross(x[rows], seen, learned.dtype) for rows in batches(len(x), len(seen))]
+        return np.concatenate([part @ self.coefficients for part in parts])
 
 
 class Honest(NamedTuple):
@@ -172,11 +192,7 @@ class Learned:
 
     def each(self, x: Float[np.ndarray, "m *shape"]) -> Float[np.ndarray, "members m k"]:
         """Outputs of the networks at new rows."""
-        parts = batches(len(x), len(self.task.x))
-        return np.stack([np.concatenate([self._of(member, x[rows]) for rows in parts]) for member in self.members])
-
-    def _of(self, member: Member, x: np.ndarray) -> Float[np.ndarray, "m k"]:
-        return member.reader.cross(x, self.task.x, self.dtype) @ member.coefficients
+        return np.stack([member.outputs(x, self) for member in self.members])
 
     def outputs(self, x: Float[np.ndarray, "m *shape"]) -> Float[np.ndarray, "m k"]:
         """Their sum, each with its share."""

@@ -15,7 +15,7 @@ from ..layers import AbstractLayer, Dense
 from ._choice import Candidate, Choice, Goal, Learned, Member, Task
 from ._readers import KernelReader, Reader, Which, rounded
 from ._solve import RIDGES, all_ridges, solved
-from ._tables import learn_table
+from ._tables import MOST_EXACT, learn_table
 
 _WIDTHS = tuple(2**k for k in range(2, 11))  # numbers of features are rounded up to these, then to multiples
 # A tower, and its networks: hidden layers, and how many of them may be frozen.
@@ -92,14 +92,12 @@ def show(x: np.ndarray, asked: Asked) -> np.ndarray:
 def learn(task: Task, asked: Asked, goal: Goal, seed: int) -> Learned:
     """Compare on some rows, then solve on all."""
     n = len(task.x)
-    require(
-        (_BYTES_STOPPED if goal.stops else _BYTES) * n**2,
-        None,
-        f"Exact training on {n} rows",
-        "Learn from a random part of the rows with max_rows=...; training on more rows than fit is planned.",
-    )
+    table = isinstance(asked, str) and asked == TABLE
+    if not table or n <= MOST_EXACT:
+        what = f"Exact training on {n} rows"
+        require((_BYTES_STOPPED if goal.stops else _BYTES) * n**2, None, what, "Learn from fewer rows: max_rows=...")
     task = task._replace(x=show(task.x, asked))
-    if isinstance(asked, str) and asked == TABLE:
+    if table:
         return learn_table(task, goal, seed)
     rows = _compared_rows(task, seed)
     some = task.rows(rows)

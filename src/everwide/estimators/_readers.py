@@ -130,6 +130,11 @@ class ColumnsReader:
         """Of every row with itself."""
         return self._own(self._seen(x).variance)
 
+    def view(self, x: np.ndarray) -> Float[np.ndarray, "n r"]:
+        """Rows in units in which distances matter."""
+        seen = self._seen(x)
+        return np.concatenate([seen.seen, seen.ranks * np.sqrt(self.numbers.rank_weights)], axis=1)
+
     def _block(self, one: Seen, two: Seen) -> Callable[[slice, slice], np.ndarray]:
         numbers, length = self.numbers, float(self.first.length)
 
@@ -186,6 +191,10 @@ class TreesReader:
     def diagonal(self, x: np.ndarray) -> Float[np.ndarray, " n"]:
         """Of every row with itself."""
         return np.ones(len(x))
+
+    def view(self, x: np.ndarray) -> Float[np.ndarray, "n d"]:
+        """Rows in units in which distances matter."""
+        return ranks_of(self.first, x) * np.asarray(self.first.rates)
 
     def _block(self, u: np.ndarray, v: np.ndarray) -> Callable[[slice, slice], np.ndarray]:
         rates = np.asarray(self.first.rates)

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from ._choice import Task
 
 _CONTINUOUS = 0.5  # a share of rows: a column with more values than that repeats none by chance
+_MANY = 20_000  # rows that are not searched for copies: a leaf of them hardly has any
 _INNER = 0.01  # of targets on each side: they do not say how far the others reach
 _ROOM = 0.25  # of the reach of targets: so far beyond all of them a prediction may go
 _RESIDUALS = 2.0  # and so many typical residuals
@@ -29,7 +30,7 @@ def distinct(task: Task) -> Distinct:
     left out together, since one of them would tell what the others are.
     """
     n = len(task.x)
-    if task.x.ndim != 2:
+    if task.x.ndim != 2 or n > _MANY:
         return Distinct(task, np.arange(n), "")
     _, first, place = np.unique(np.concatenate([task.x, task.y], 1), axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)  # as they came

@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..spectral import solve
+from .._engine import KernelOperator, RowBlocks
+from ..spectral import Leaves, solve
 from ._choice import Goal, Task
+from ._readers import Looking
 
 RIDGES = 10.0 ** np.arange(-9, 1.01, 0.5)
+_LEAF, _SMALL_LEAF, HUGE = 6000, 2000, 100_000  # rows of a leaf; smaller ones where there are more rows than this
 _STEP, _MOST_STEPS = 10**0.5, 8  # of a walk over ridges
 
 
@@ -56,6 +59,18 @@ def best_ridge(
     while at(best + way) < at(best) and abs(best) < _MOST_STEPS:
         best += way
     return tried[best][1], scale, len(tried)
+
+
+def solved_in_leaves(reader: Looking, task: Task, ridge: float) -> tuple[Any, float]:
+    """For so many rows that neighbours are enough: leaf by leaf; and the mean of the kernel's diagonal.
+
+    Leaves are cut across the directions in which rows are far apart as the network sees them.
+    """
+    unit = float(np.average(reader.diagonal(task.x), weights=task.weights))
+    leaves = Leaves(size=_LEAF if len(task.x) <= HUGE else _SMALL_LEAF, view=reader.view)
+    kernel = KernelOperator(RowBlocks(reader, task.x))
+    solution = solve(kernel, task.y, ridge=ridge * unit, weights=task.weights, copies=task.left, solver=leaves)
+    return solution, unit
 
 
 def squared_error(solution: Any, task: Task) -> Float[np.ndarray, " n"]:

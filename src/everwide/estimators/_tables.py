@@ -17,7 +17,7 @@ from ._choice import Candidate, Choice, Goal, Honest, Learned, Member, Task
 from ._columns import DEPTH, LENGTH, learn_columns, learn_trees
 from ._host import one_thread_each
 from ._readers import ColumnsReader, Looking, Numbers, Which
-from ._solve import all_ridges, best_ridge, solved
+from ._solve import HUGE, all_ridges, best_ridge, solved, solved_in_leaves
 from ._stack import shares
 
 _FEW = 300  # rows on which all ridges are compared
@@ -30,6 +30,7 @@ _BIAS = 0.005  # of networks that see all columns alike
 # These: the shares of scaled columns and of their ranks, hidden layers, and the ratio of their speeds.
 _ALIKE = ((0.5, 0.5, 1, 1.0), (1.0, 0.0, 1, 0.0))
 _WORKERS, _SMALL = 2, 2000  # threads, and rows up to which they solve for all rows side by side
+MOST_EXACT, _MOST_TOGETHER = 12_000, 3  # rows that are solved for at once; networks for more rows than that
 _REFINED = 5000  # rows up to which a ridge is chosen again on all of them
 _SCORED_BY = "squared error of rows that nothing had learned from"
 
@@ -62,6 +63,8 @@ def learn_table(task: Task, goal: Goal, seed: int) -> Learned:
     said = np.stack([contender.outputs[asked] for contender in contenders])
     found = shares(said, some.y[asked], some.weights[asked])
     kept = [(one, float(share)) for one, share in zip(contenders, found, strict=True) if share]
+    if len(order) > MOST_EXACT:
+        kept = sorted(kept, key=lambda one: -one[1])[: _MOST_TOGETHER if len(order) <= HUGE else 1]
     honest = Honest(compared[asked], np.einsum("s,smk->mk", found, said))
     unseen = np.sort(order[len(parts[0][0]) :]) if len(order) > len(compared) else None
     members = (_together if len(order) <= _SMALL else _one_by_one)(
@@ -84,7 +87,9 @@ def _weighed_again(members: list[Member], task: Task, unseen: Int[np.ndarray, " 
 
 
 def _order(task: Task, seed: int) -> Int[np.ndarray, " n"]:
-    """A random order that does not depend on the order in which rows came."""
+    """A random order; of few rows, one that does not depend on the order in which they came."""
+    if len(task.x) > MOST_EXACT:
+        return np.random.default_rng(seed).permutation(len(task.x))
     keys = np.concatenate([task.y, task.x], axis=1).T
     chosen = seed if len(task.x) > _COMPARED else 0  # where all rows are compared, nothing is left to chance
     return np.random.default_rng(chosen).permutation(np.lexsort(keys))
@@ -183,7 +188,12 @@ def _contender(way: Way, readers: list[Looking], some: Task, parts: list, goal: 
 
 def _member(contender: Contender, share: float, task: Task, goal: Goal, unseen: Int[np.ndarray, " m"] | None) -> Member:
     """With all rows; where these are more than were compared, the ridge may move."""
-    candidate, kernel = contender.candidate, contender.candidate.reader.among(task.x)
+    candidate = contender.candidate
+    if len(task.x) > MOST_EXACT:
+        assert isinstance(candidate.reader, Looking)
+        solution, unit = solved_in_leaves(candidate.reader, task, contender.ridge)
+        return Member(candidate, solution, 1.0, share, unit, exact=False)
+    kernel = candidate.reader.among(task.x)
     if goal.stops:
         (solution,), scale = all_ridges(kernel, task, goal)
     elif unseen is None or len(task.x) > _REFINED:
@@ -206,11 +216,11 @@ def _choice(members: list[Member], task: Task, goal: Goal, score: float, compare
     return Choice(
         *alone[1:5],
         which=goal.which,
-        relative_ridge=float(first.solution.ridge),
+        relative_ridge=first.relative_ridge,
         relative_time=float(getattr(first.solution, "time", np.inf)),
         score=score,
         scored_by=_SCORED_BY,
-        jitter=max(float(member.solution.jitter) for member in members),
+        jitter=max(member.jitter for member in members),
         tried=tried,
         rows=len(task.x),
         rows_compared=compared,
