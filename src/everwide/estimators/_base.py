@@ -18,6 +18,7 @@ from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
 from ._columns import ColumnsReader
 from ._frames import check_labels, class_notes, dense, encoder_of, known_weights, needs_encoding
+from ._images import ImageScaling, image_scaling
 from ._learn import Choice, Goal, Learned, Task, batches, learn, show, solved
 from ._scaling import ALONE, AS_IT_IS, Groups, InputScaling, TwoViews
 
@@ -199,13 +200,19 @@ class AbstractWide(BaseEstimator, abc.ABC):
     def _learn(self, rows: Task, goal: Goal) -> Learned:
         self._shape: tuple[int, ...] = rows.x.shape[1:]
         self._given = self._given_network()
-        views = TwoViews if self._given is None and rows.x.ndim == 2 else InputScaling
-        self._scaling: InputScaling | TwoViews = views.of(rows.x, rows.copies, self._groups())
+        self._scaling = self._scaling_of(rows, goal)
         learned = learn(rows._replace(x=self._scaling(rows.x)), self._given, goal, self._seed())
         learned = replace(learned, choice=replace(learned.choice, notes=self._notes))
         if self.verbose:
             sys.stdout.write(f"{learned.choice}\n")
         return learned
+
+    def _scaling_of(self, rows: Task, goal: Goal) -> TwoViews | ImageScaling:
+        """How rows are shown: as the user's network reads them, or as networks that are chosen here do."""
+        if self._given is None and rows.x.ndim == 4:
+            return image_scaling(rows.x, rows.y, rows.copies, goal.which, self._seed())
+        views = TwoViews if self._given is None and rows.x.ndim == 2 else InputScaling
+        return views.of(rows.x, rows.copies, self._groups())
 
     def _accept(self, learned: Learned) -> None:
         self._learned = learned

@@ -12,11 +12,11 @@ from .._checks import InputError
 from .._engine import require
 from .._gram import diagonal, nngp, ntk
 from .._kernels import Tower
-from .._presets import cnn, mlp
 from ..activations import Erf, Relu
 from ..layers import AbstractLayer, Dense
 from ..spectral import solve
 from ._columns import DEPTH, ColumnsReader, learn_columns
+from ._images import image_networks
 
 Which = Literal["nngp", "ntk"]
 _LENGTHS = (64, 256, 512)  # numbers of rows and of columns are rounded up to these, then to multiples of the last
@@ -27,7 +27,6 @@ _TOWERS = (
     (Tower(Dense(w_std=2**0.5, b_std=0.1), Relu(), 5), {1: (0, 1), 2: (0, 2), 3: (0, 3), 5: (0, 3, 5)}),
     (Tower(Dense(w_std=2.0, b_std=0.1), Erf(), 3), {1: (0,), 3: (0,)}),
 )
-_CONVOLUTIONS = (2, 4, 7)
 RIDGES = 10.0 ** np.arange(-9, 1.01, 0.5)
 _COMPARED_ROWS, _COMPARED_IMAGES = 1000, 500  # on which networks are compared
 _REFINED_ROWS = 5000  # up to which the ridge is chosen again on all rows
@@ -120,11 +119,9 @@ def dense_candidates(x: Float[np.ndarray, "n d"], which: Which) -> Kernels:
                 yield Candidate(reader, words, depth, activation, shown, family), floors.ntk(depth, frozen)
 
 
-def image_candidates(x: Float[np.ndarray, "n h w c"], which: Which) -> Kernels:
-    """Convolutions of several depths, and a dense network."""
-    nets = [(cnn(depth), f"{depth} convolutions of 3 x 3, flattened, Relu", depth) for depth in _CONVOLUTIONS]
-    nets.append((mlp(3, flatten=True), "dense network, 3 hidden layers, Relu", 3))
-    for net, description, depth in nets:
+def image_candidates(x: Float[np.ndarray, "n h w c"], which: Which, rows: int) -> Kernels:
+    """Networks for images, of which so many will be learned from."""
+    for net, description, depth in image_networks(x.shape[1:], rows):
         reader = KernelReader(net, which, rounds=False)
         yield Candidate(reader, description, depth, "Relu", 0, 0), reader.among(x)
 
@@ -265,7 +262,7 @@ def learn(task: Task, network: AbstractLayer | str | None, goal: Goal, seed: int
     task = task._replace(x=show(task.x, network))
     rows = _compared_rows(task, seed)
     some = Task(*(part[rows] for part in task))
-    best, tried = _best(_kernels(some, network, goal.which, seed), some, goal)
+    best, tried = _best(_kernels(some, network, goal.which, seed, n), some, goal)
     if goal.time is None and len(rows) == n and task.copies.sum() >= _MANY:
         best, more = _stopped(best, some, goal)
         tried += more
@@ -297,14 +294,14 @@ def _compared_rows(task: Task, seed: int) -> np.ndarray:
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).permutation(n)[:most])
 
 
-def _kernels(task: Task, network: AbstractLayer | str | None, which: Which, seed: int) -> Kernels:
+def _kernels(task: Task, network: AbstractLayer | str | None, which: Which, seed: int, rows: int) -> Kernels:
     x = task.x
     if isinstance(network, str):
         return columns_candidates(task, which, seed)
     if network is not None:
         return given_candidate(network, x, which)
     if x.ndim == 4:
-        return image_candidates(x, which)
+        return image_candidates(x, which, rows)
     if x.ndim == 2:
         return dense_candidates(x, which)
     raise InputError(

@@ -1,5 +1,6 @@
 """Images in units of the training rows, with what neighbouring pixels say of each other taken out."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,7 +57,7 @@ def _patch_covariance(x: Images, weights: Float[np.ndarray, " n"]) -> Float[np.n
     """Of patches and of their mirror images, in every direction; of some of them where there are many."""
     n, h, w, c = x.shape
     places = (h - WINDOW + 1) * (w - WINDOW + 1)
-    step = max(1, int(np.sqrt(n * places / _MOST_PATCHES)))
+    step = math.ceil(np.sqrt(n * places / _MOST_PATCHES))
     windows = np.lib.stride_tricks.sliding_window_view(x, (WINDOW, WINDOW), axis=(1, 2))[:, ::step, ::step]
     patches = np.moveaxis(windows, 3, -1)  # n, places, places, window, window, channels
     rows = patches.reshape(-1, WINDOW * WINDOW * c)
