@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide.estimators import WideClassifier  # noqa: F401
+from everwide._kernels import seconds
+from everwide.estimators import WideClassifier, _images, _whitening
 from everwide.estimators._images import image_networks, image_scaling, pooled
 from everwide.estimators._scaling import InputScaling
 from everwide.estimators._whitening import WINDOW, Whitening, filtered
@@ -73,8 +74,6 @@ def test_images_with_nothing_in_them_stay_finite():
 
 
 def test_of_many_places_some_are_looked_at(monkeypatch):
-    from everwide.estimators import _whitening
-
     x = blurred(200)
     every = Whitening.of(x, np.ones(200), 0.1).taps
     monkeypatch.setattr(_whitening, "_MOST_PATCHES", 5000)
@@ -84,11 +83,8 @@ def test_of_many_places_some_are_looked_at(monkeypatch):
 
 @pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (32, 32, 3), (9, 30, 2)])
 @pytest.mark.parametrize("mirrored", [False, True])
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_pooled_networks_are_legal_and_compiled(shape, mirrored, everywhere):
-    from everwide._kernels import seconds
-
-    net = pooled(shape, mirrored=mirrored, everywhere=everywhere).network
+def test_pooled_networks_are_legal_and_compiled(shape, mirrored):
+    net = pooled(shape, mirrored=mirrored).network
     kernel = ew.Infinite(net, shape)
     assert 0 < seconds(kernel, 1.0) < 1.0
     assert ew.explain(net, shape)
@@ -104,3 +100,35 @@ def test_networks_that_would_take_hours_are_left_out():
 def test_small_images_are_not_pooled():
     assert len(list(image_networks((7, 9, 1), 100))) == 4
     assert isinstance(image_scaling(np.ones((300, 7, 9, 1)), np.ones((300, 1)), np.ones(300), "ntk", 0), InputScaling)
+
+
+def stripes(n, side=8):
+    """Lying or standing stripes somewhere in a bright or dark image, under a smooth light that says nothing."""
+    label = np.arange(n) % 2
+    at = np.arange(side)
+    wave = np.where((at + RNG.integers(2, size=(n, 1))) % 2, 1.0, -1.0)
+    lying = np.broadcast_to(wave[:, :, None], (n, side, side))
+    x = np.where(label[:, None, None] == 1, lying, lying.transpose(0, 2, 1))
+    light = RNG.standard_normal((n, 3, 1, 1))
+    x = x + 10 * (light[:, 0] + light[:, 1] * at[:, None] / side + light[:, 2] * at / side)
+    return x[..., None], label
+
+
+def test_what_smooth_light_hides_is_whitened_if_rows_tell(monkeypatch):
+    x, label = stripes(40)
+    y = np.eye(2)[label] - 0.5
+    assert isinstance(image_scaling(x, y, np.ones(40), "ntk", 0), InputScaling)
+    monkeypatch.setattr(_images, "_ENOUGH", 40)
+    assert isinstance(image_scaling(x, y, np.ones(40), "ntk", 0), Whitening)
+
+
+def test_what_is_chosen_is_a_network_that_reads_what_is_shown(monkeypatch):
+    monkeypatch.setattr(_images, "_DEPTHS", ())
+    monkeypatch.setattr(_images, "_ENOUGH", 40)
+    x, label = stripes(80)
+    model = WideClassifier(random_state=0).fit(x[:40], label[:40])
+    assert "means over" in model.choice_.description
+    k = ew.ntk(model.network_, model.transform_inputs(x[40:]), model.transform_inputs(x[:40]))
+    scores = np.asarray(k) @ model.dual_coef_ + 0.5
+    np.testing.assert_allclose(model.decision_function(x[40:]), scores[:, 1] - scores[:, 0], rtol=1e-3, atol=1e-3)
+    assert model.score(x[40:], label[40:]) > 0.9

@@ -160,7 +160,7 @@ def compiled(kernel: Infinite, entries: float = math.inf) -> AbstractKernelFunct
     if importlib.util.find_spec("numba") is None or jax.default_backend() != "cpu":
         return kernel
     parts = match(kernel) if kernel.input_shape[-1] <= _MOST_CHANNELS else None
-    if parts is None or entries * parts.crosses * pairs_of_sites(parts.trunk) * _XLA_SECONDS < _WORTH_COMPILING:
+    if parts is None or entries * parts.defined_pairs() * _XLA_SECONDS < _WORTH_COMPILING:
         return kernel
     return Compiled(kernel, parts)
 
@@ -177,8 +177,9 @@ def seconds(kernel: Infinite, entries: float) -> float:
     parts = match(kernel)
     if parts is None:
         return math.inf
-    looped = isinstance(compiled(kernel), Compiled)
-    return entries * parts.crosses * pairs_of_sites(parts.trunk) * (_SECONDS / threads() if looped else _XLA_SECONDS)
+    if not isinstance(compiled(kernel), Compiled):
+        return entries * parts.defined_pairs() * _XLA_SECONDS
+    return entries * parts.crosses * pairs_of_sites(parts.trunk) * _SECONDS / threads()
 
 
 class Compiled(AbstractHostKernelFunction):

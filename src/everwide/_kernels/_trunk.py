@@ -101,6 +101,13 @@ class Match(eqx.Module):
         copies = 1 if self.mirror is None else 2 ** len(self.mirror.axes)
         return copies if self.alike else copies**2
 
+    def defined_pairs(self) -> int:
+        """Pairs of sites, counted once for every step, that the definition tracks: all of them before a pool."""
+        *before, last = ([math.prod(step.sites) for step in segment] for segment in self.trunk.segments)
+        copies = 1 if self.mirror is None else 4 ** len(self.mirror.axes)
+        every = sum(sites**2 for segment in before for sites in segment)
+        return copies * (every + sum(sites ** (2 if self.trunk.all_pairs else 1) for sites in last))
+
     def _pooled(self, x: np.ndarray) -> np.ndarray:
         """Pooling is linear: that of images costs sites, that of their covariances pairs of sites."""
         before = x.ndim - 3  # of its axes, those before the rows of a grid: a sequence has one row, and no axis for it

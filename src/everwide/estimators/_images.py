@@ -11,7 +11,7 @@ from .._gram import nngp, ntk
 from .._kernels import Infinite, seconds
 from .._presets import cnn, mlp
 from ..activations import Relu
-from ..layers import AbstractLayer, AvgPool, Conv, Dense, Flatten, GlobalAvgPool, Mirror, Serial
+from ..layers import AbstractLayer, AvgPool, Conv, Dense, Flatten, Mirror, Serial
 from ..spectral import solve
 from ._scaling import InputScaling
 from ._whitening import Whitening
@@ -50,19 +50,19 @@ def image_networks(shape: tuple[int, ...], rows: int) -> Iterator[ImageNetwork]:
     if min(shape[:2]) < _SMALLEST:
         return
     for mirrored in (False, True):
-        for everywhere in (False, True):
-            found = pooled(shape, mirrored=mirrored, everywhere=everywhere)
-            if seconds(Infinite(found.network, shape), rows**2 / 2) < _SECONDS:
-                yield found
+        found = pooled(shape, mirrored=mirrored)
+        if seconds(Infinite(found.network, shape), rows**2 / 2) < _SECONDS:
+            yield found
 
 
-def pooled(shape: tuple[int, ...], *, mirrored: bool, everywhere: bool) -> ImageNetwork:
+def pooled(shape: tuple[int, ...], *, mirrored: bool) -> ImageNetwork:
     """Convolutions with means over 2 x 2 places between them, for images `(h, w, c)` of at least 8 x 8.
+
+    What the last layer reads keeps its place: only pairs of places that are near each other are ever looked at.
 
     Args:
         shape: of one image.
         mirrored: an image and its mirror image are the same to the network.
-        everywhere: the mean over all places is what the last layer reads; else all places, each with its own weights.
     """
     copy = (1,) if mirrored else ()
     halved = min(shape[:2]) >= _HALVED
@@ -73,12 +73,9 @@ def pooled(shape: tuple[int, ...], *, mirrored: bool, everywhere: bool) -> Image
     while depth < 3 and all(size % 2 == 0 and size > 2 for size in sites):
         layers += [AvgPool((*copy, 2, 2)), Conv((*copy, 3, 3), w_std=_W, b_std=_B), Relu()]
         sites, depth = [size // 2 for size in sites], depth + 1
-    if everywhere:
-        layers.append(GlobalAvgPool())
-    else:
-        layers += [AvgPool((2, 1, 1)), Flatten()] if mirrored else [Flatten()]
-    words = f"{depth} convolutions{' of every second place' * halved} with means over 2 x 2 places between them, "
-    words += f"{'mean over all places' if everywhere else 'flattened'}, Relu{', mirror images alike' * mirrored}"
+    layers += [AvgPool((2, 1, 1)), Flatten()] if mirrored else [Flatten()]
+    words = f"{depth} convolutions{', the first at every second place,' * halved} with means over 2 x 2 places between "
+    words += f"them, flattened, Relu{', mirror images alike' * mirrored}"
     return ImageNetwork(Serial(*layers, Dense(1, w_std=_W, b_std=_B)), words, depth)
 
 
@@ -90,7 +87,7 @@ def image_scaling(
     if min(x.shape[1:3]) < _SMALLEST or copies.sum() < _ENOUGH:
         return plain
     rows = np.random.default_rng(seed).permutation(len(x))[:_MOST]
-    net = pooled(x.shape[1:], mirrored=False, everywhere=False).network
+    net = pooled(x.shape[1:], mirrored=False).network
     best, least = plain, math.inf
     for scaling in (plain, *(Whitening.of(x, copies, floor) for floor in _FLOORS)):
         shown = scaling(x[rows]).astype(np.float32)
