@@ -127,14 +127,13 @@ def match(kernel: Infinite) -> Match | None:
     todo, builder = [kernel.net], _Builder()
     while todo:
         layer, *todo = todo
-        parts = layer.parts()
-        if parts.is_chain:
-            todo = [*parts.in_a_row(), *todo]
+        inside = layer.parts()
+        if inside.is_chain:
+            todo = [*inside.in_a_row(), *todo]
         elif isinstance(layer, GlobalAvgPool | layers.GlobalSumPool | Flatten):
-            found = _ended(builder, layer, Serial(*todo), signal)
-            return (
-                found if found is None or builder.mirror is None or not found.tail.demand(kernel.wanted).own else None
-            )
+            parts = _ended(builder, layer, Serial(*todo), signal)
+            reads_own = parts is not None and parts.mirror is not None and parts.tail.demand(kernel.wanted).own
+            return None if reads_own else parts
         elif not builder.add(layer, signal):
             return None
         else:

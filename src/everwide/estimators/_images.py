@@ -50,9 +50,9 @@ def image_networks(shape: tuple[int, ...], rows: int) -> Iterator[ImageNetwork]:
     if min(shape[:2]) < _SMALLEST:
         return
     for mirrored in (False, True):
-        found = pooled(shape, mirrored=mirrored)
-        if seconds(Infinite(found.network, shape), rows**2 / 2) < _SECONDS:
-            yield found
+        candidate = pooled(shape, mirrored=mirrored)
+        if seconds(Infinite(candidate.network, shape), rows**2 / 2) < _SECONDS:
+            yield candidate
 
 
 def pooled(shape: tuple[int, ...], *, mirrored: bool) -> ImageNetwork:
