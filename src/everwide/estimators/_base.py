@@ -68,7 +68,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         """Inputs as `network_` reads them: scaled by what the training rows were, in the shape of `input_shape`.
 
         Where the network was chosen (`architecture="auto"`) for flat rows, every column is there twice, scaled and by
-        its ranks, followed by columns of zeros: then there are more columns than `X` has.
+        its ranks, followed by columns of zeros: then there are more columns than `X` has. Images may be whitened.
         """
         check_is_fitted(self)
         return self._shown(self._folded(self._validated(X)))
