@@ -122,6 +122,7 @@ def test_what_smooth_light_hides_is_whitened_if_rows_tell(monkeypatch):
     assert isinstance(image_scaling(x, y, np.ones(40), "ntk", 0), Whitening)
 
 
+@pytest.mark.slow  # several networks are compiled
 def test_what_is_chosen_is_a_network_that_reads_what_is_shown(monkeypatch):
     monkeypatch.setattr(_images, "_DEPTHS", ())
     monkeypatch.setattr(_images, "_ENOUGH", 40)
