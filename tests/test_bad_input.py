@@ -130,6 +130,7 @@ NETWORKS = {
     "softmax with the square root": (Serial(ew.SelfAttention(scaling="sqrt")), (4, 3), "no known limit"),
     "a matrix of another size": (Serial(ew.layers.SiteMap(np.ones((2, 3)))), (4, 3), "needs 3 sites"),
     "an index beyond the sites": (Serial(ew.layers.Index(7)), (4, 3), r"Index\(7,\)"),
+    "mirror images along no axis": (Serial(ew.layers.Mirror(1)), (4, 3), r"Mirror\(1,\)"),
     "an index of the channels": (Serial(ew.layers.Index(0, 0)), (4, 3), "Channels cannot be indexed"),
     "a drop rate of one": (Serial(Dense(), ew.Dropout(1.0)), (3,), r"Dropout\(rate=1.0\)"),
 }
@@ -139,6 +140,8 @@ CONSTRUCTORS = {
     "padding of another rank": (lambda: ew.Conv((3, 3), padding=((1, 1),)), "2 pairs"),
     "strides": (lambda: ew.Conv((3, 3), strides=(1, 0)), "2 positive integers"),
     "times": (lambda: ew.Repeat(Dense(), 0), "at least 1"),
+    "mirror": (lambda: ew.layers.Mirror(), "expected site axes"),
+    "mirror twice": (lambda: ew.layers.Mirror(0, 0), "each of them once"),
     "resize": (lambda: ew.layers.Resize((3,), method="magic"), "method='magic'"),
     "a cube": (lambda: ew.layers.SiteMap(np.ones((2, 2, 2))), "matrix"),
 }

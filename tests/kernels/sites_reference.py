@@ -51,6 +51,11 @@ def run(layer, state, standard, same):
         found = layer.pool.geometry(layer, state.sites)
         matrix = pooling(layer.pool, found)
         return replace(state.map(lambda k: matrix @ k @ matrix.T), sites=tuple(s.out for s in found))
+    if isinstance(layer, ew.layers.Mirror):
+        at = np.arange(math.prod(state.sites)).reshape(state.sites)
+        flipped = [at[copy].reshape(-1) for copy in layer.copies(at.ndim)]
+        order = np.concatenate(flipped)
+        return replace(state.map(lambda k: k[np.ix_(order, order)]), sites=(len(flipped), *state.sites))
     if isinstance(layer, ew.Flatten):
         flat = state.map(lambda k: np.mean(np.diag(k)).reshape(1, 1))
         return replace(flat, sites=(), channels=state.channels * math.prod(state.sites))

@@ -13,6 +13,7 @@ import pytest
 
 import everwide as ew
 from everwide._kernels._compiled import Compiled, compiled
+from everwide._kernels._compiled_plan import pairs_of_sites
 from everwide._kernels._trunk import match
 from everwide.testing._draws import quick_jit
 from kernels import sites_reference
@@ -76,6 +77,21 @@ NETWORKS = {
         *(ew.AvgPool((2, 2), strides=1), conv(2, 2), RELU, ew.AvgPool((2, 2)), conv(2, 2), RELU),
         *(ew.layers.SumPool((2, 1)), conv(2, 1), RELU, FLAT, DENSE),
     ],
+    "pools of inputs": [
+        (9, 7, 2),
+        *(ew.AvgPool((3, 2), strides=2, padding="SAME", normalize_edges=True), ew.layers.SumPool((2, 1), strides=1)),
+        *(conv(2, 2), RELU, ew.AvgPool((2, 2)), GAP, DENSE),
+    ],
+    "pool of sequences": [(9, 2), ew.AvgPool((3,)), conv(2), RELU, FLAT, DENSE],
+    "pool alone": [(6, 4, 2), ew.AvgPool((3, 2)), GAP],
+    "mirror": [(4, 5, 2), ew.layers.Mirror(1), conv(1, 3, 3), RELU, conv(1, 3, 2), RELU, GAP, DENSE],
+    "mirror, alike": [
+        (6, 4, 2),
+        *(ew.layers.Mirror(0, -1), ew.AvgPool((1, 2, 1)), conv(1, 3, 3), RELU, ew.AvgPool((1, 1, 2)), GAP, DENSE),
+    ],
+    "mirror, flatten": [(4, 6, 2), ew.layers.Mirror(1), conv(1, 3, 3), RELU, ew.AvgPool((2, 2, 3)), FLAT, DENSE],
+    "mirror, sums": [(5, 2), ew.layers.Mirror(0), conv(1, 2), RELU, ew.layers.SumPool((2, 1)), FLAT],
+    "mirror, strides": [(4, 5, 2), ew.layers.Mirror(1), conv(1, 2, 2, strides=(1, 2, 2)), RELU, GAP],
     "pool before the activation": [(4, 6, 2), conv(3, 3), ew.AvgPool((2, 2)), RELU, GAP, DENSE],
     "no activation": [(4, 5, 2), conv(3, 3), conv(2, 2), GAP, DENSE],
     "no layers": [(4, 5, 2), ew.Identity(), GAP],
@@ -157,9 +173,39 @@ def test_the_standard_parametrization(name):
     assert_close(compiled(kernel).diagonal(x1), reference(kernel, x1))
 
 
+@pytest.mark.parametrize(("name", "crosses"), [("mirror", 4), ("mirror, alike", 4), ("mirror, flatten", 2)])
+def test_one_copy_of_the_first_is_enough_where_windows_mirror(name, crosses):
+    assert match(kernel_of(name)).crosses == crosses  # of 2, 4 and 2 copies
+
+
+def test_mirror_images_are_means_over_pairs_of_them():
+    plain = ew.Infinite(ew.Serial(conv(2, 3), RELU, GAP, DENSE), (4, 5, 2))
+    mirror = ew.Infinite(ew.Serial(ew.layers.Mirror(0), conv(1, 2, 3), RELU, GAP, DENSE), (4, 5, 2))
+    x1, x2 = batch(plain, 2), batch(plain, 3, seed=1)
+    flip = lambda x: ew.Inputs(x.x[:, ::-1])
+    pairs = [definition(plain, a, b)[0] for a in (x1, flip(x1)) for b in (x2, flip(x2))]
+    expected = [np.mean([getattr(pair, field) for pair in pairs], 0) for field in ("nngp", "ntk")]
+    assert_close(compiled(mirror).block(x1, x2), expected)
+    assert_close(definition(mirror, x1, x2)[0], expected)
+
+
+def test_pools_of_inputs_cost_no_pairs_of_sites():
+    small = ew.Infinite(ew.Serial(conv(3, 3), RELU, GAP), (4, 4, 2))
+    large = ew.Infinite(ew.Serial(ew.AvgPool((8, 8)), conv(3, 3), RELU, GAP), (32, 32, 2))
+    assert pairs_of_sites(match(small).trunk) == pairs_of_sites(match(large).trunk)
+
+
 @pytest.mark.parametrize(
     ("name", "parametrization"),
-    [("strides", "ntk"), ("circular, pools", "standard"), ("curved tail, pools", "ntk"), ("flatten", "standard")],
+    [
+        ("strides", "ntk"),
+        ("pools of inputs", "ntk"),
+        ("mirror, flatten", "ntk"),
+        ("mirror, alike", "standard"),
+        ("circular, pools", "standard"),
+        ("curved tail, pools", "ntk"),
+        ("flatten", "standard"),
+    ],
 )
 def test_numbers_are_those_of_the_definition(name, parametrization):
     kernel = kernel_of(name, parametrization=parametrization)
@@ -235,6 +281,19 @@ def refused():
     yield "a circle that is cut", ew.Serial(around(3, 3), RELU, conv(3, 3), RELU, GAP), shape
     yield "a circle that strides do not close", ew.Serial(around(3, 3, strides=2), RELU, GAP), shape
     yield "a tail that reads means", ew.Serial(*body, GAP, ew.Residual(ew.Dense(4))), shape
+    yield "mirror images that meet", ew.Serial(ew.layers.Mirror(0), conv(2, 3, 3), RELU, GAP), shape
+    yield (
+        "mirror images that met",
+        ew.Serial(ew.layers.Mirror(0), conv(1, 3, 3), RELU, ew.AvgPool((2, 1, 1)), conv(1, 1, 1), RELU, GAP),
+        shape,
+    )
+    yield "mirror images apart", ew.Serial(ew.layers.Mirror(0), conv(1, 3, 3), RELU, FLAT), shape
+    yield "mirror images of features", ew.Serial(conv(3, 3), RELU, ew.layers.Mirror(0), GAP), shape
+    yield (
+        "mirror images, curved tail",
+        ew.Serial(ew.layers.Mirror(0), conv(1, 3, 3), RELU, GAP, ew.Dense(4), RELU),
+        shape,
+    )
     yield "many channels", ew.Serial(*body, GAP), (4, 5, 1000)
 
 
@@ -324,8 +383,6 @@ def test_the_tile_shrinks_as_pairs_grow_dear():
 
 
 def test_strides_leave_out_planes_that_nobody_reads():
-    from everwide._kernels._compiled_plan import pairs_of_sites
-
     found = {}
     for strides in (1, 2):
         kernel = ew.Infinite(ew.Serial(conv(3), RELU, conv(3, strides=strides), RELU, GAP), (8, 1))

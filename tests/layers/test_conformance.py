@@ -43,6 +43,8 @@ LAYERS = {
     "layer_norm": (_after_relu(ew.LayerNorm()), LINE),
     "flatten": (_after_relu(ew.Flatten(), ew.Dense(), ew.Relu()), LINE),
     "index": (_after_relu(ew.layers.Index(-1), ew.Dense(), ew.Relu()), LINE),
+    "mirror": (_after_relu(ew.layers.Mirror(-1), ew.Conv((2, 2), b_std=0.2), ew.Relu()), (3, 2)),
+    "mirror_grid": (_after_relu(ew.layers.Mirror(0, 1), ew.GlobalAvgPool(), ew.Dense(), ew.Relu()), GRID),
     "conv_local": (_after_relu(ew.layers.ConvLocal((2,), b_std=0.3), ew.Relu()), LINE),
     "conv_dilated": (_after_relu(ew.Conv((2,), dilation=2, padding="CIRCULAR"), ew.Relu()), LINE),
     "conv_grid": (_after_relu(ew.Conv((2, 2), b_std=0.1), ew.Relu()), GRID),

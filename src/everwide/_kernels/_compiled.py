@@ -1,10 +1,11 @@
 """The compiled path of spatial kernels on a CPU: the numbers of `Infinite`, many times faster."""
 
+import functools
 import importlib.util
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -73,9 +74,9 @@ def rows(trunk: Trunk, x: np.ndarray, lanes: int, *, full: bool) -> Rows:
     return Rows(channels, lanes, laid, stats, sums.transpose(2, 0, 1, 3).reshape(2, -1)[:, :n] * trunk.factor)
 
 
-def cross(trunk: Trunk, first: Rows, second: Rows) -> np.ndarray:
-    """`(2, n1, n2)`: both kernels after the trunk. Half of the work where `first is second`."""
-    dtype, lanes, symmetric = first.x.dtype, second.lanes, first is second
+def cross(trunk: Trunk, first: Rows, second: Rows, *, symmetric: bool = False) -> np.ndarray:
+    """`(2, n1, n2)`: both kernels after the trunk. Half of the work where `symmetric`: what is above is left undone."""
+    dtype, lanes = first.x.dtype, second.lanes
     plan, channels = plan_for(trunk, dtype.name), first.channels
     n1, n2 = first.own.shape[1], second.own.shape[1]
     blocks = -(-n2 // lanes)
@@ -87,17 +88,16 @@ def cross(trunk: Trunk, first: Rows, second: Rows) -> np.ndarray:
 
     units = _units(n1, blocks, lanes, symmetric=symmetric)
     _in_threads(pairs, units, lambda: buffers(trunk, channels, dtype, lanes))
-    both = sums.transpose(2, 0, 1, 3).reshape(2, n1, -1)[..., :n2] * trunk.factor
-    return np.stack([lower_twice(one, one.T) for one in both]) if symmetric else both
+    return sums.transpose(2, 0, 1, 3).reshape(2, n1, -1)[..., :n2] * trunk.factor
 
 
-def tile_bytes(trunk: Trunk, channels: int, n1: int, n2: int, itemsize: int) -> int:
+def tile_bytes(trunk: Trunk, channels: int, n1: int, n2: int, itemsize: int, copies: int = 1) -> int:
     """Bytes of all arrays of a tile: examples laid out, their statistics, the sums, and buffers for every thread."""
     lanes, dtype = lanes_for(max(n1, n2), itemsize), np.dtype(f"f{itemsize}")
     work = buffers(trunk, channels, dtype, lanes)
     per_example = (2 * work.x.nbytes + work.stats.nbytes) // lanes
-    sums = 4 * (n1 + lanes) * (n2 + lanes) * 8
-    return (n1 + n2 + 2 * lanes) * per_example + sums + threads() * sum(array.nbytes for array in work)
+    sums = (4 if copies == 1 else 8) * (n1 + lanes) * (n2 + lanes) * 8
+    return copies * (n1 + n2 + 2 * lanes) * per_example + sums + threads() * sum(array.nbytes for array in work)
 
 
 def _units(examples: int, blocks: int, lanes: int, *, symmetric: bool) -> np.ndarray:
@@ -160,9 +160,26 @@ def compiled(kernel: Infinite, entries: float = math.inf) -> AbstractKernelFunct
     if importlib.util.find_spec("numba") is None or jax.default_backend() != "cpu":
         return kernel
     parts = match(kernel) if kernel.input_shape[-1] <= _MOST_CHANNELS else None
-    if parts is None or entries * pairs_of_sites(parts.trunk) * _XLA_SECONDS < _WORTH_COMPILING:
+    if parts is None or entries * parts.defined_pairs() * _XLA_SECONDS < _WORTH_COMPILING:
         return kernel
     return Compiled(kernel, parts)
+
+
+def seconds(kernel: Infinite, entries: float) -> float:
+    """About how long so many entries of a kernel take on this machine; infinitely long where nothing is known of it.
+
+    >>> import everwide as ew
+    >>> pooled = ew.Infinite(ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.GlobalAvgPool()), (16, 16, 3))
+    >>> flat = ew.Infinite(ew.Serial(ew.Conv((3, 3)), ew.Relu(), ew.Flatten()), (16, 16, 3))
+    >>> seconds(pooled, 1e6) > 100 * seconds(flat, 1e6) > 0
+    True
+    """
+    parts = match(kernel)
+    if parts is None:
+        return math.inf
+    if not isinstance(compiled(kernel), Compiled):
+        return entries * parts.defined_pairs() * _XLA_SECONDS
+    return entries * parts.crosses * pairs_of_sites(parts.trunk) * _SECONDS / threads()
 
 
 class Compiled(AbstractHostKernelFunction):
@@ -189,41 +206,67 @@ class Compiled(AbstractHostKernelFunction):
             return _defined_block(self.infinite, x1, x2)
         parts, wanted = self.parts, self.infinite.wanted
         full = bool(parts.tail.demand(wanted).own)
-        a, b = np.asarray(x1.x), np.asarray(x2.x)
+        a, b, symmetric = np.asarray(x1.x), np.asarray(x2.x), x1.x is x2.x
         lanes = lanes_for(max(len(a), len(b)), a.itemsize)  # the longer batch fills them
-        first = rows(parts.trunk, a, lanes, full=full)
-        second = first if x1.x is x2.x else rows(parts.trunk, b, lanes, full=full)
-        swapped = len(a) > len(b)
-        both = cross(parts.trunk, second, first).swapaxes(1, 2) if swapped else cross(parts.trunk, first, second)
+        first = [rows(parts.trunk, one, lanes, full=full) for one in parts.copies(a)]
+        second = first if symmetric else [rows(parts.trunk, one, lanes, full=full) for one in parts.copies(b)]
+        both = self._cross(first, second, symmetric=symmetric)
 
         def own(values):
             return Covariance(_array(values, a.dtype), None, same=True) if full else None
 
-        k = self._kernel(_pair(both, a.dtype), own(first.own[0][:, None]), own(second.own[0][None, :]))
+        k = self._kernel(_pair(both, a.dtype), own(first[0].own[0][:, None]), own(second[0].own[0][None, :]))
         return _finished(parts.tail, k, wanted)
 
     def diagonal(self, x: Inputs) -> Block:
         if not _plain(x):
             return _defined_diagonal(self.infinite, x)
         a = np.asarray(x.x)
-        own = rows(self.parts.trunk, a, lanes_for(len(a), a.itemsize), full=True).own
+        own = self._own(a)
         return _finished(self.parts.tail, self._kernel(_pair(own, a.dtype, same=True)), self.infinite.wanted)
 
     def site_shape(self) -> tuple[int, ...]:
         return ()
 
     def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
-        return tile_bytes(self.parts.trunk, self.infinite.input_shape[-1], n1, n2, itemsize)
+        copies = 1 if self.parts.mirror is None else 2 ** len(self.parts.mirror.axes)
+        return tile_bytes(self.parts.trunk, self.infinite.input_shape[-1], n1, n2, itemsize, copies)
 
     def examples_per_tile(self, itemsize: int) -> int:
         """A square tile takes seconds, not minutes: it is a step of the progress that is reported."""
-        pairs = _TILE_SECONDS * threads() / (_SECONDS * pairs_of_sites(self.parts.trunk))
+        pairs = _TILE_SECONDS * threads() / (_SECONDS * self.parts.crosses * pairs_of_sites(self.parts.trunk))
         return min(_LARGEST_TILE, 32 * max(1, round(math.sqrt(pairs) / 32)))
+
+    def _cross(self, first: list[Rows], second: list[Rows], *, symmetric: bool) -> np.ndarray:
+        """`(2, n1, n2)` after the trunk: the sum over pairs of copies, each with its share."""
+        trunk, parts = self.parts.trunk, self.parts
+        swapped = first[0].own.shape[1] > second[0].own.shape[1]
+        left, right = (second, first) if swapped else (first, second)
+        used = left[:1] if parts.alike else left
+        both = _sum(cross(trunk, a, b, symmetric=symmetric) for a in used for b in right) * (
+            parts.share * len(left) / len(used)
+        )
+        both = both.swapaxes(1, 2) if swapped else both
+        return np.stack([lower_twice(one, one.T) for one in both]) if symmetric else both
+
+    def _own(self, x: np.ndarray) -> np.ndarray:
+        """`(2, n)` after the trunk, of each example with itself: with its mirror images in small tiles."""
+        trunk, copies, few = self.parts.trunk, self.parts.copies(x), lanes_for(1, x.itemsize)
+        own = _sum(rows(trunk, one, lanes_for(len(x), x.itemsize), full=True).own for one in copies)
+        for start in range(0, len(x) if len(copies) > 1 else 0, few):
+            some = [rows(trunk, one[start : start + few], few, full=False) for one in copies]
+            for a, b in itertools.combinations(some, 2):
+                own[:, start : start + few] += 2 * np.diagonal(cross(trunk, a, b), axis1=1, axis2=2)
+        return own * self.parts.share
 
     def _kernel(self, cross: Covariance, own1: Covariance | None = None, own2: Covariance | None = None) -> Kernel:
         """What the tail reads."""
         signal, law = self.parts.signal, self.parts.signal.parametrization
         return Kernel(cross, own1, own2, channels=signal.channels, width=signal.width, parametrization=law)
+
+
+def _sum(arrays: Iterable[np.ndarray]) -> np.ndarray:
+    return functools.reduce(np.add, arrays)
 
 
 def _plain(*inputs: Inputs) -> bool:

@@ -76,11 +76,46 @@ class Trunk:
 
 
 class Match(eqx.Module):
-    """A network in two parts: the trunk, and the layers after it with what they read."""
+    """A network in parts: mirror images, pools of the inputs, the trunk, and the layers after it with what they read.
 
+    - `share`: what the kernel of one pair of copies is multiplied by.
+    - `alike`: mirroring both examples changes nothing, so that one copy of the first is enough.
+    """
+
+    mirror: layers.Mirror | None
+    share: float = eqx.field(static=True)
+    alike: bool = eqx.field(static=True)
+    head: tuple[Pooling, ...] = eqx.field(static=True)
     trunk: Trunk = eqx.field(static=True)
     tail: Serial
     signal: Signal = eqx.field(static=True)
+
+    def copies(self, x: np.ndarray) -> list[np.ndarray]:
+        """Inputs `(n, *sites, channels)`, and their mirror images, as the trunk reads them."""
+        flips = [()] if self.mirror is None else self.mirror.copies(x.ndim - 2)
+        return [self._pooled(x[(slice(None), *flip)]) for flip in flips]
+
+    @property
+    def crosses(self) -> int:
+        """How often the trunk runs for a pair of examples."""
+        copies = 1 if self.mirror is None else 2 ** len(self.mirror.axes)
+        return copies if self.alike else copies**2
+
+    def defined_pairs(self) -> int:
+        """Pairs of sites, counted once for every step, that the definition tracks: all of them before a pool."""
+        *before, last = ([math.prod(step.sites) for step in segment] for segment in self.trunk.segments)
+        copies = 1 if self.mirror is None else 4 ** len(self.mirror.axes)
+        every = sum(sites**2 for segment in before for sites in segment)
+        return copies * (every + sum(sites ** (2 if self.trunk.all_pairs else 1) for sites in last))
+
+    def _pooled(self, x: np.ndarray) -> np.ndarray:
+        """Pooling is linear: that of images costs sites, that of their covariances pairs of sites."""
+        before = x.ndim - 3  # of its axes, those before the rows of a grid: a sequence has one row, and no axis for it
+        for pooling in self.head:
+            for axis in range(1 - before, 2):
+                matrix = pooling.matrix(axis).astype(x.dtype)
+                x = np.moveaxis(np.tensordot(matrix, x, (1, axis + before)), 0, axis + before)
+        return x
 
 
 def match(kernel: Infinite) -> Match | None:
@@ -92,11 +127,13 @@ def match(kernel: Infinite) -> Match | None:
     todo, builder = [kernel.net], _Builder()
     while todo:
         layer, *todo = todo
-        parts = layer.parts()
-        if parts.is_chain:
-            todo = [*parts.in_a_row(), *todo]
+        inside = layer.parts()
+        if inside.is_chain:
+            todo = [*inside.in_a_row(), *todo]
         elif isinstance(layer, GlobalAvgPool | layers.GlobalSumPool | Flatten):
-            return _ended(builder, layer, Serial(*todo), signal)
+            parts = _ended(builder, layer, Serial(*todo), signal)
+            reads_own = parts is not None and parts.mirror is not None and parts.tail.demand(kernel.wanted).own
+            return None if reads_own else parts
         elif not builder.add(layer, signal):
             return None
         else:
@@ -105,13 +142,17 @@ def match(kernel: Infinite) -> Match | None:
 
 
 def _ended(builder: "_Builder", end: AbstractLayer, tail: Serial, signal: Signal) -> Match | None:
-    sites = math.prod(signal.sites)
-    flat = isinstance(end, Flatten)
-    factor = 1 / sites if flat else sites**-2.0 if isinstance(end, GlobalAvgPool) else 1.0
-    builder.close(signal.sites)
+    mean, flat, sites = isinstance(end, GlobalAvgPool), isinstance(end, Flatten), math.prod(builder.grid(signal))
+    if not flat:
+        builder.join(mean=mean)
+    factor = 1 / sites if flat else sites**-2.0 if mean else 1.0
+    builder.close(signal)
     trunk = Trunk(tuple(builder.segments), tuple(builder.poolings), not flat, factor)
     legal = all(_one_topology(trunk, i, axis) for i in range(len(trunk.segments)) for axis in range(2))
-    return Match(trunk, tail, end.describe(signal)) if legal and _forgets_means(tail) else None
+    if not legal or not _forgets_means(tail) or builder.share is None:
+        return None
+    alike = builder.mirror is None or _mirrors(builder, trunk)
+    return Match(builder.mirror, builder.share, alike, tuple(builder.head), trunk, tail, end.describe(signal))
 
 
 def _forgets_means(tail: AbstractLayer) -> bool:
@@ -135,32 +176,79 @@ def _one_topology(trunk: Trunk, segment: int, axis: int) -> bool:
     return all(s.out * s.stride == s.size and (s.circular or not _leaves(s)) and s.low >= 0 for s in slides)
 
 
+def _mirrors(builder: "_Builder", trunk: Trunk) -> bool:
+    """Whether every window has a mirror image that is a window too."""
+    pools = (*builder.head, *trunk.poolings)
+    slides = [slide for one in (*pools, *trunk.steps) for slide in one.slides]
+    return all(2 * s.low == (s.out - 1) * s.stride + s.reach - s.size for s in slides)
+
+
 class _Builder:
-    """Collects layers into steps, and steps into segments."""
+    """Collects layers into steps, and steps into segments; copies of a `Mirror` are an axis that it leaves out."""
 
     def __init__(self):
+        self.mirror: layers.Mirror | None = None
+        self.share: float | None = 1.0  # None: copies are apart
+        self.head: list[Pooling] = []  # before all else
         self.segments: list[tuple[Step, ...]] = []
         self.poolings: list[Pooling] = []
         self._steps: list[Step] = []
 
     def add(self, layer: AbstractLayer, signal: Signal) -> bool:
         """Take one more layer; false if it is not of the kinds that are compiled."""
-        if isinstance(layer, layers.Conv):
-            return self._affine(_grid(layer.geometry(signal.sites)), layer.affine, signal)
-        if isinstance(layer, Dense):
-            return self._affine(_still(signal.sites), layer.affine, signal)
-        if isinstance(layer, TwoSlopes):
-            return self._activation(layer, signal)
+        if isinstance(layer, layers.Mirror):
+            first = not (self.mirror or self.head or self._steps or self.segments)
+            self.mirror, self.share = layer, None
+            return first
         if isinstance(layer, AvgPool | SumPool):
-            self.close(signal.sites)
-            self.poolings.append(Pooling(_grid(layer.pool.geometry(layer, signal.sites)), layer))
+            return self._pool(layer, signal)
+        if isinstance(layer, layers.Identity):
             return True
-        return isinstance(layer, layers.Identity)
+        if self.mirror is not None and self.share is not None:
+            return False  # copies that met are one: what follows is not the mean over pairs of them
+        if isinstance(layer, layers.Conv):
+            slides = self._within(layer.geometry(signal.sites))
+            return slides is not None and self._affine(_grid(slides), layer.affine, signal)
+        if isinstance(layer, Dense):
+            return self._affine(_still(self.grid(signal)), layer.affine, signal)
+        return isinstance(layer, TwoSlopes) and self._activation(layer, signal)
 
-    def close(self, sites: tuple[int, ...]) -> None:
+    def grid(self, signal: Signal) -> tuple[int, ...]:
+        """Sites of one copy."""
+        return signal.sites if self.mirror is None else signal.sites[1:]
+
+    def join(self, *, mean: bool) -> None:
+        """Copies meet, unless they have."""
+        if self.share is None:
+            assert self.mirror is not None
+            self.share = 4.0 ** -len(self.mirror.axes) if mean else 1.0
+
+    def close(self, signal: Signal) -> None:
         """End a segment; it has one step at least."""
-        self.segments.append(tuple(self._steps) or (Step(_still(sites)),))
+        self.segments.append(tuple(self._steps) or (Step(_still(self.grid(signal))),))
         self._steps = []
+
+    def _within(self, slides: tuple[Slide, ...]) -> tuple[Slide, ...] | None:
+        """Windows over the sites of one copy; None where they cover several."""
+        if self.mirror is None:
+            return slides
+        return slides[1:] if slides[0] == Slide(slides[0].size, 1, 1, 1, 0, 0, slides[0].circular) else None
+
+    def _pool(self, layer: AvgPool | SumPool, signal: Signal) -> bool:
+        slides = layer.pool.geometry(layer, signal.sites)
+        within = self._within(slides)
+        if within is None and slides[0].out == 1 and slides[0].window == slides[0].size and slides[0].low == 0:
+            self.join(mean=layer.pool.mean)
+            within = slides[1:]
+        if within is None:
+            return False
+        pooling = Pooling(_grid(within), layer)
+        if not self._steps and not self.segments:
+            self.head.append(pooling)
+            return True
+        self.close(signal)
+        self.poolings.append(pooling)
+        return True
 
     def _affine(self, slides: Slides, affine: RandomAffine, signal: Signal) -> bool:
         numbers = _affine_numbers(affine, math.prod(s.window for s in slides), signal)
@@ -172,7 +260,7 @@ class _Builder:
         negative, positive = (_number(slope) for slope in layer.slopes())
         if negative is None or positive is None:
             return False
-        before = self._steps.pop() if self._steps else Step(_still(signal.sites))
+        before = self._steps.pop() if self._steps else Step(_still(self.grid(signal)))
         assert before.slopes == _STRAIGHT  # an activation reads Gaussians: it never follows another
         self._steps.append(replace(before, slopes=_squared_parts(negative, positive)))
         return True

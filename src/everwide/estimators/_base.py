@@ -18,6 +18,7 @@ from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
 from ._choice import Choice, Goal, Learned, Member, Task
 from ._frames import check_labels, class_notes, dense, encoder_of, known_weights, needs_encoding
+from ._images import ImageScaling, image_scaling
 from ._learn import DENSE, IMAGES, TABLE, Asked, learn, show
 from ._rows import Support, distinct
 from ._scaling import ALONE, AS_IT_IS, Groups, InputScaling, TwoViews
@@ -77,7 +78,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         """Inputs as `network_` reads them: scaled by what the training rows were, in the shape of `input_shape`.
 
         With `architecture="dense"` every column is there twice, scaled and by its ranks, followed by columns of zeros:
-        then there are more columns than `X` has.
+        then there are more columns than `X` has. Images may be whitened.
         """
         check_is_fitted(self)
         return self._shown(self._folded(self._validated(X)))
@@ -223,8 +224,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
     def _learn(self, rows: Task, goal: Goal) -> Learned:
         self._shape: tuple[int, ...] = rows.x.shape[1:]
         self._asked = self._asked_for()
-        views = TwoViews if isinstance(self._asked, str) and self._asked == DENSE else InputScaling
-        self._scaling: InputScaling | TwoViews = views.of(rows.x, rows.copies, self._groups())
+        self._scaling = self._scaling_of(rows, goal)
         learned = learn(rows._replace(x=self._scaling(rows.x)), self._asked, goal, self._seed())
         learned = replace(learned, choice=replace(learned.choice, notes=(*self._notes, *self._fenced(rows.x))))
         self._support = None if isinstance(self._asked, AbstractLayer) else _support(learned)
@@ -240,6 +240,14 @@ class AbstractWide(BaseEstimator, abc.ABC):
             return ()
         have = "columns have" if columns > 1 else "column has"
         return (f"{columns} {have} values far beyond all others: they are drawn near.",)
+
+    def _scaling_of(self, rows: Task, goal: Goal) -> TwoViews | ImageScaling:
+        """How rows are shown: as the user's network reads them, or as networks that are chosen here do."""
+        asked = self._asked
+        if isinstance(asked, str) and asked == IMAGES and rows.x.ndim == 4:
+            return image_scaling(rows.x, rows.y, rows.copies, goal.which, self._seed())
+        views = TwoViews if isinstance(asked, str) and asked == DENSE else InputScaling
+        return views.of(rows.x, rows.copies, self._groups())
 
     def _accept(self, learned: Learned) -> None:
         self._learned = learned

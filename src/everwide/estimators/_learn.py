@@ -9,10 +9,10 @@ from jaxtyping import Float
 from .._checks import InputError
 from .._engine import require
 from .._kernels import Tower
-from .._presets import cnn, mlp
 from ..activations import Erf, Relu
 from ..layers import AbstractLayer, Dense
 from ._choice import Candidate, Choice, Goal, Learned, Member, Task
+from ._images import image_networks
 from ._readers import KernelReader, Reader, Which, rounded
 from ._solve import RIDGES, all_ridges, solved
 from ._tables import MOST_EXACT, learn_table
@@ -23,7 +23,6 @@ _TOWERS = (
     (Tower(Dense(w_std=2**0.5, b_std=0.1), Relu(), 5), {1: (0, 1), 2: (0, 2), 3: (0, 3), 5: (0, 3, 5)}),
     (Tower(Dense(w_std=2.0, b_std=0.1), Erf(), 3), {1: (0,), 3: (0,)}),
 )
-_CONVOLUTIONS = (2, 4, 7)
 _COMPARED_ROWS, _COMPARED_IMAGES = 1000, 500  # on which networks are compared
 _REFINED_ROWS = 5000  # up to which the ridge is chosen again on all rows
 _MANY = 200  # rows from which other families of networks and early stopping are tried: fewer tell luck from merit badly
@@ -61,11 +60,9 @@ def dense_candidates(x: Float[np.ndarray, "n d"], which: Which) -> Kernels:
                 yield Candidate(reader, words, depth, activation, shown, family), floors.ntk(depth, frozen)
 
 
-def image_candidates(x: Float[np.ndarray, "n h w c"], which: Which) -> Kernels:
-    """Convolutions of several depths, and a dense network."""
-    nets = [(cnn(depth), f"{depth} convolutions of 3 x 3, flattened, Relu", depth) for depth in _CONVOLUTIONS]
-    nets.append((mlp(3, flatten=True), "dense network, 3 hidden layers, Relu", 3))
-    for net, description, depth in nets:
+def image_candidates(x: Float[np.ndarray, "n h w c"], which: Which, rows: int) -> Kernels:
+    """Networks for images, of which so many will be learned from."""
+    for net, description, depth in image_networks(x.shape[1:], rows):
         reader = KernelReader(net, which, rounds=False)
         yield Candidate(reader, description, depth, "Relu", 0, 0), reader.among(x)
 
@@ -101,7 +98,7 @@ def learn(task: Task, asked: Asked, goal: Goal, seed: int) -> Learned:
         return learn_table(task, goal, seed)
     rows = _compared_rows(task, seed)
     some = task.rows(rows)
-    best, tried = _best(_kernels(some.x, asked, goal.which), some, goal)
+    best, tried = _best(_kernels(some.x, asked, goal.which, n), some, goal)
     if goal.time is None and len(rows) == n and task.copies.sum() >= _MANY:
         best, more = _stopped(best, some, goal)
         tried += more
@@ -132,11 +129,11 @@ def _compared_rows(task: Task, seed: int) -> np.ndarray:
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).permutation(n)[:most])
 
 
-def _kernels(x: np.ndarray, asked: Asked, which: Which) -> Kernels:
+def _kernels(x: np.ndarray, asked: Asked, which: Which, rows: int) -> Kernels:
     if isinstance(asked, AbstractLayer):
         return given_candidate(asked, x, which)
     if asked == IMAGES and x.ndim == 4:
-        return image_candidates(x, which)
+        return image_candidates(x, which, rows)
     if asked == DENSE and x.ndim == 2:
         return dense_candidates(x, which)
     raise InputError(

@@ -21,6 +21,7 @@ from ._conv import Conv as Conv
 from ._conv import ConvLocal as ConvLocal
 from ._conv import ConvTranspose as ConvTranspose
 from ._graph import Aggregate as Aggregate
+from ._mirror import Mirror as Mirror
 from ._norm import LayerNorm as LayerNorm
 from ._norm import RmsNorm as RmsNorm
 from ._pool import AvgPool as AvgPool

@@ -14,7 +14,7 @@ from ...signal import ArchitectureError
 from ._critical_init import CriticalPoint, Kind, critical_init
 from ._phase import continuous
 
-_KEEP_VARIANCES = layers.Identity, layers.Flatten, layers.Index
+_KEEP_VARIANCES = layers.Identity, layers.Flatten, layers.Index, layers.Mirror
 _POOL = layers.AvgPool, layers.SumPool, layers.GlobalAvgPool, layers.GlobalSumPool
 _CHANGE_VARIANCES = *_POOL, layers.Aggregate, layers.SiteMap, layers.Resize
 _FACTOR = "a factor is a part of the weights. Leave it out, or put it at the end of a branch of a sum"

@@ -17,7 +17,7 @@ from ...layers import AbstractLayer, Affine, Dense
 from ._law import Bend, bend_of
 
 _AFFINE = layers.Conv, layers.ConvLocal, layers.ConvTranspose, layers.AvgPool, layers.SumPool, layers.GlobalAvgPool
-_AFFINE += layers.GlobalSumPool, layers.Flatten, layers.Index, layers.SiteMap, layers.Resize
+_AFFINE += layers.GlobalSumPool, layers.Flatten, layers.Index, layers.Mirror, layers.SiteMap, layers.Resize
 
 
 @dataclass(frozen=True)
