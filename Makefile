@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression images selection lookahead curvature clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression images selection lookahead curvature architectures clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -126,6 +126,9 @@ selection: $(VENV)/.has-test .bench-selection/.installed  ## rows to label next,
 
 curvature: $(VENV)/.has-test .bench-curvature/.installed  ## Hessians against curvlinops and PyHessian; ARGS= to curvature.py
 	$(BIN)/python benchmarks/curvature.py $(ARGS)
+
+architectures: $(VENV)/.has-test .bench/.installed  ## kernels of whole networks by name, beside neural-tangents; ARGS= to the script
+	$(BIN)/python benchmarks/architectures.py --python $(BIN)/python --theirs .bench/bin/python $(ARGS)
 
 docs: $(VENV)/.has-docs  ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

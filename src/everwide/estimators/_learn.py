@@ -12,8 +12,8 @@ from .._checks import InputError
 from .._engine import require
 from .._gram import diagonal, nngp, ntk
 from .._kernels import Tower
-from .._presets import cnn, mlp
 from ..activations import Erf, Relu
+from ..architectures import cnn, mlp
 from ..layers import AbstractLayer, Dense
 from ..spectral import solve
 from ._columns import DEPTH, ColumnsReader, learn_columns
@@ -122,8 +122,8 @@ def dense_candidates(x: Float[np.ndarray, "n d"], which: Which) -> Kernels:
 
 def image_candidates(x: Float[np.ndarray, "n h w c"], which: Which) -> Kernels:
     """Convolutions of several depths, and a dense network."""
-    nets = [(cnn(depth), f"{depth} convolutions of 3 x 3, flattened, Relu", depth) for depth in _CONVOLUTIONS]
-    nets.append((mlp(3, flatten=True), "dense network, 3 hidden layers, Relu", 3))
+    nets = [(cnn(depth=depth), f"{depth} convolutions of 3 x 3, flattened, Relu", depth) for depth in _CONVOLUTIONS]
+    nets.append((mlp(flatten=True), "dense network, 3 hidden layers, Relu", 3))
     for net, description, depth in nets:
         reader = KernelReader(net, which, rounds=False)
         yield Candidate(reader, description, depth, "Relu", 0, 0), reader.among(x)

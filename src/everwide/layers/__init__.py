@@ -10,6 +10,7 @@ from ._base import Parts as Parts
 from ._base import step as step
 from ._columns import Columns as Columns
 from ._columns import Trees as Trees
+from ._combine import Gated as Gated
 from ._combine import Identity as Identity
 from ._combine import Product as Product
 from ._combine import Repeat as Repeat
@@ -20,7 +21,12 @@ from ._concat import Concat as Concat
 from ._conv import Conv as Conv
 from ._conv import ConvLocal as ConvLocal
 from ._conv import ConvTranspose as ConvTranspose
+from ._conv_grouped import ConvDepthwise as ConvDepthwise
+from ._conv_grouped import ConvGrouped as ConvGrouped
+from ._embedding import Embedding as Embedding
+from ._embedding import PositionEmbedding as PositionEmbedding
 from ._graph import Aggregate as Aggregate
+from ._norm import GroupNorm as GroupNorm
 from ._norm import LayerNorm as LayerNorm
 from ._norm import RmsNorm as RmsNorm
 from ._pool import AvgPool as AvgPool
@@ -28,9 +34,15 @@ from ._pool import Flatten as Flatten
 from ._pool import GlobalAvgPool as GlobalAvgPool
 from ._pool import GlobalSumPool as GlobalSumPool
 from ._pool import SumPool as SumPool
+from ._recurrent import Recurrent as Recurrent
+from ._recurrent import Tied as Tied
 from ._rescale import Dropout as Dropout
 from ._rescale import Scale as Scale
+from ._sampled import Sampled as Sampled
+from ._sampled import StochasticDepth as StochasticDepth
 from ._sites import Crop as Crop
 from ._sites import Index as Index
 from ._sites import Resize as Resize
 from ._sites import SiteMap as SiteMap
+from ._unlimited import InstanceNorm as InstanceNorm
+from ._unlimited import MaxPool as MaxPool
