@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide.layers import ConvDepthwise, InstanceNorm, MaxPool, Sampled, StochasticDepth
+from everwide.layers import ConvDepthwise, Gru, InstanceNorm, Lstm, MaxPool, Sampled, StochasticDepth
 from everwide.testing._draws import sample_kernels
 
 pytestmark = pytest.mark.once
@@ -16,6 +16,8 @@ X = np.random.default_rng(0).normal(size=(3, 4, 2)).astype(np.float32)
 CASES = {
     "max_pool": ew.Serial(ew.Relu(), MaxPool((2,))),
     "instance_norm": ew.Serial(InstanceNorm(), ew.Relu()),
+    "lstm": Lstm(w_std=1.5, u_std=1.5, b_std=0.3),
+    "gru": Gru(w_std=1.5, u_std=1.5),
     "depthwise": ew.Serial(ew.Relu(), ConvDepthwise((2,), b_std=0.3), ew.Relu()),
 }
 
@@ -148,3 +150,29 @@ def test_seeds_are_the_estimate():
     )
     assert jnp.array_equal(one, again)
     assert not jnp.allclose(one, other)
+
+
+def test_gates_are_those_of_torch():
+    """The same weights give the same states; its gates are in the same order, its biases are two."""
+    torch = pytest.importorskip("torch")
+    for ours, theirs in ((Lstm(5, b_std=1.0), torch.nn.LSTM), (Gru(5, b_std=1.0), torch.nn.GRU)):
+        params = ours.init(jr.key(0), (4, 2), parametrization="standard")
+        module = theirs(2, 5, batch_first=True)
+        values = params.input.weight.T, params.state.weight.T, params.input.bias, np.zeros(params.input.bias.shape)
+        with torch.no_grad():
+            for target, value in zip(module.parameters(), values, strict=True):
+                target.copy_(torch.tensor(np.array(value)))
+            expected = module(torch.tensor(X))[0].numpy()
+        got = np.stack([np.asarray(ours.apply(params, jnp.asarray(x))) for x in X])
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_gates_begin_anew_after_a_gap():
+    mask = jnp.array([True, True, False, True])
+    for layer in (Lstm(5), Gru(5)):
+        params = layer.init(jr.key(0), (4, 2))
+        whole = layer.apply(params, ew.kernel.Example(jnp.asarray(X[0]), mask))
+        alone = layer.apply(params, jnp.asarray(X[0, 3:]))
+        assert jnp.allclose(whole[3], alone[0], atol=1e-6)
+        with pytest.raises(ew.ArchitectureError, match="has no known limit"):
+            ew.explain(layer, (4, 2))

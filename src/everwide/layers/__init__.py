@@ -25,6 +25,8 @@ from ._conv_grouped import ConvDepthwise as ConvDepthwise
 from ._conv_grouped import ConvGrouped as ConvGrouped
 from ._embedding import Embedding as Embedding
 from ._embedding import PositionEmbedding as PositionEmbedding
+from ._gates import Gru as Gru
+from ._gates import Lstm as Lstm
 from ._graph import Aggregate as Aggregate
 from ._norm import GroupNorm as GroupNorm
 from ._norm import LayerNorm as LayerNorm

@@ -29,7 +29,7 @@ class Embedding(AbstractLayer):
     >>> import everwide as ew, numpy as np
     >>> net = ew.Serial(ew.layers.Embedding(100), ew.GlobalAvgPool(), ew.Dense(1))
     >>> tokens = np.array([[3, 5, 3, 8], [3, 5, 9, 9]])[..., None]
-    >>> ew.nngp(net, tokens)[0, 1]  # three of sixteen pairs are equal
+    >>> float(ew.nngp(net, tokens)[0, 1])  # three of sixteen pairs are equal
     0.1875
     """
 

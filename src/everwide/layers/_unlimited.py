@@ -12,7 +12,7 @@ from .._trees import Hyper, like, name, positive
 from .._window import Padding, Slide, checked_padding, padded, per_axis, slides
 from ..kernel import Example, Kernel
 from ..signal import ArchitectureError, Demand, Signal
-from ._base import AbstractFixed, Params
+from ._base import AbstractFixed, AbstractLayer, Params
 from ._conv import after_window
 from ._sites import needs_sites
 
@@ -27,12 +27,12 @@ class AbstractUnlimited(AbstractFixed):
         raise AssertionError("`describe` refuses it at infinite width")
 
 
-def refuse_limit(layer: AbstractUnlimited, signal: Signal) -> None:
+def refuse_limit(layer: AbstractLayer, signal: Signal) -> None:
     """Raise at infinite width."""
     if signal.infinite:
         raise ArchitectureError(
-            f"{name(layer)} has no known limit. Sample it, with the activation before it: "
-            f"layers.Sampled(Serial(Relu(), {name(layer)}(...))) right behind a Dense or Conv layer."
+            f"{name(layer)} has no known limit. Sample it, layers.Sampled({name(layer)}(...)), right behind a Dense or "
+            "Conv layer, with the activation before it inside, if there is one: layers.Sampled(Serial(Relu(), ...))."
         )
 
 
