@@ -67,6 +67,18 @@ def test_layers_whose_limit_is_known_are_estimated_right():
         assert np.array_equal(getattr(sampled, field), getattr(sampled, field).T)
 
 
+@pytest.mark.parametrize("trained", ["below", "inside"])
+def test_each_part_of_a_tangent_kernel_is_estimated_closely(trained):
+    """Alone, so that a fifth of it would be seen."""
+    inside, width = (ew.Relu(), 2048) if trained == "below" else (ew.Serial(ew.Relu(), ew.Dense(b_std=0.3)), 256)
+    first, last = ew.Dense(w_std=1.5, frozen=trained != "below"), ew.Dense(1, frozen=True)
+    exact = ew.ntk(ew.Serial(first, inside, last), X[:, 0])
+    both = ew.gram(ew.Serial(first, Sampled(inside, width=width), last), X[:, 0], draws=32)
+    assert both.error is not None
+    assert both.error.ntk.max() < 0.03 * exact.max()
+    assert_near(both.ntk, exact, both.error.ntk)
+
+
 def test_a_precision_is_reached_by_more_draws():
     net = ew.Serial(ew.Dense(), Sampled(ew.Relu(), width=64), ew.Dense(1))
     x = X[:, 0]
