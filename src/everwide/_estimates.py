@@ -11,14 +11,14 @@ from ._engine import Field
 from ._kernels import Infinite
 
 DRAWS = 8
-_MOST = 256  # draws for a precision
+_MOST = 256  # draws for a tolerance
 
 
 class Asked(NamedTuple):
     """How many draws there must be, and the standard error that ends them, as a share of the largest entry."""
 
     draws: int = DRAWS
-    precision: float | None = None
+    tolerance: float | None = None
 
 
 def averaged(
@@ -37,12 +37,12 @@ def averaged(
             continue
         errors: dict[Field, np.ndarray] = {f: np.sqrt(total / (count - 1) / count) for f, total in square.items()}
         worst = max(float(errors[f].max() / max(np.abs(mean[f]).max(), 1e-300)) for f in mean)
-        if asked.precision is None or worst <= asked.precision:
+        if asked.tolerance is None or worst <= asked.tolerance:
             return mean, errors
         if count >= _MOST:
             warn(
                 f"After {count} draws the standard error is {worst:.1g} of the largest entry, and "
-                f"{asked.precision:.1g} was asked for. Give the sampled layers a larger width.",
+                f"{asked.tolerance:.1g} was asked for. Give the sampled layers a larger width.",
                 RuntimeWarning,
             )
             return mean, errors

@@ -29,7 +29,7 @@ def gram(
     out: Gram | None = None,
     progress: Callable[[Progress], None] | None = None,
     draws: int = DRAWS,
-    precision: float | None = None,
+    tolerance: float | None = None,
 ) -> Gram:
     """Both kernels of an infinitely wide network between the examples of `x1` and `x2`.
 
@@ -48,7 +48,7 @@ def gram(
         out: A pair of arrays to write into, for example on disk.
         progress: Called after every tile.
         draws: How often layers that are sampled are drawn anew; without such layers, nothing is drawn.
-        precision: The largest standard error that is asked for, as a share of the largest entry: more is drawn until it
+        tolerance: The largest standard error that is asked for, as a share of the largest entry: more is drawn until it
             is reached.
 
     Returns:
@@ -63,7 +63,7 @@ def gram(
 
     """
     nngp, ntk = (None, None) if out is None else out
-    asked = Asked(whole(draws, "draws", 2), None if precision is None else positive(precision, "precision"))
+    asked = Asked(whole(draws, "draws", 2), None if tolerance is None else positive(tolerance, "tolerance"))
     both, error = _matrices(
         {"nngp": nngp, "ntk": ntk}, net, x1, x2, parametrization, width, tile, memory, progress, asked
     )

@@ -79,10 +79,10 @@ def test_each_part_of_a_tangent_kernel_is_estimated_closely(trained):
     assert_near(both.ntk, exact, both.error.ntk)
 
 
-def test_a_precision_is_reached_by_more_draws():
+def test_a_tolerance_is_reached_by_more_draws():
     net = ew.Serial(ew.Dense(), Sampled(ew.Relu(), width=64), ew.Dense(1))
     x = X[:, 0]
-    rough, fine = ew.gram(net, x), ew.gram(net, x, precision=0.02)
+    rough, fine = ew.gram(net, x), ew.gram(net, x, tolerance=0.02)
     assert max(e.max() / k.max() for e, k in zip(fine.error, fine, strict=True)) <= 0.02
     assert max(e.max() / k.max() for e, k in zip(rough.error, rough, strict=True)) > 0.02
     exact = ew.gram(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), x)
