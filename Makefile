@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression robustness images selection lookahead curvature scale clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression robustness images selection lookahead curvature scale architectures clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -134,6 +134,9 @@ curvature: $(VENV)/.has-test .bench-curvature/.installed  ## Hessians against cu
 scale: $(VENV)/.has-test  ## kernels of up to a million rows; ARGS= to benchmarks/scale.py
 	$(BIN)/python -c "import lightgbm" 2>/dev/null || $(BIN)/python -m pip install --quiet "lightgbm>=4.0"
 	$(BIN)/python benchmarks/scale.py $(ARGS)
+
+architectures: $(VENV)/.has-test .bench/.installed  ## kernels of whole networks by name, beside neural-tangents; ARGS= to the script
+	$(BIN)/python benchmarks/architectures.py --python $(BIN)/python --theirs .bench/bin/python $(ARGS)
 
 docs: $(VENV)/.has-docs  ## the documentation, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

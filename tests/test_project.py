@@ -97,8 +97,9 @@ def test_lines_of_code_are_counted(tmp_path):
 
 
 def test_the_library_is_no_larger_than_it_must_be():
-    # 19 500 for the house as it was drawn; a new room (real networks, their curves and rates) asks for its own here.
-    assert sum(code_lines(path) for path in SOURCES) <= 31_700
+    # 19 500 for the house as it was drawn; a new room (real networks, their curves and rates, architectures) asks for
+    # its own here.
+    assert sum(code_lines(path) for path in SOURCES) <= 36_000
 
 
 def private_neighbours(path: Path) -> Iterator[str]:
@@ -184,8 +185,8 @@ OBJECTS = public_api.exported()
 def test_the_public_surface_is_small():
     lines = public_api.SNAPSHOT.read_text().splitlines()
     objects = [line for line in lines if not public_api.MEMBER.match(line)]
-    assert len(objects) <= 278
-    assert len([o for o in objects if re.fullmatch(r"everwide\.\w+", o.partition("(")[0])]) <= 47
+    assert len(objects) <= 340
+    assert len([o for o in objects if re.fullmatch(r"everwide\.\w+", o.partition("(")[0])]) <= 52
 
 
 def test_the_top_level_offers_only_what_is_ours():
@@ -230,7 +231,7 @@ def bases(cls: type) -> list[type]:
 
 
 # What is true of a layer without parts, unless a container says otherwise.
-LEFT_OPEN = {"parts", "with_parts", "weights"}
+LEFT_OPEN = {"parts", "with_parts", "weights", "quick"}
 
 
 def is_abstract(cls: Any) -> bool:

@@ -50,6 +50,7 @@ from .signal import Parametrization as Parametrization
 # Rooms that a first program may not need: there as attributes, imported when they are asked for.
 _ROOMS = (
     "activations",
+    "architectures",
     "attribution",
     "comparison",
     "diagnosis",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._checks import InputError, whole
+from ._checks import InputError, positive, whole
 from ._engine import (
     Field,
     Gram,
@@ -22,6 +22,7 @@ from ._engine import (
     plan_memory,
 )
 from ._engine import diagonal as exact_diagonal
+from ._estimates import DRAWS, Asked, averaged
 from ._kernels import Infinite, compiled
 from .kernel import AbstractKernelFunction
 from .layers import AbstractLayer
@@ -42,6 +43,8 @@ def gram(
     memory: int | None = None,
     out: Gram | None = None,
     progress: Callable[[Progress], None] | None = None,
+    draws: int = DRAWS,
+    tolerance: float | None = None,
 ) -> Gram:
     """Both kernels of an infinitely wide network between the examples of `x1` and `x2`.
 
@@ -59,9 +62,13 @@ def gram(
         memory: Bytes that may be used; `None`: half of what is free.
         out: A pair of arrays to write into, for example on disk.
         progress: Called after every tile.
+        draws: How often layers that are sampled are drawn anew; without such layers, nothing is drawn.
+        tolerance: The largest standard error that is asked for, as a share of the largest entry: more is drawn until it
+            is reached.
 
     Returns:
-        The matrices `nngp` and `ntk`, `(n1, n2)`; sites that the network leaves follow.
+        The matrices `nngp` and `ntk`, `(n1, n2)`; sites that the network leaves follow. `error` has the standard
+        errors of both where layers are sampled (`layers.Sampled`), and is `None` elsewhere.
 
     >>> import everwide as ew, numpy as np
     >>> net = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(1))
@@ -71,8 +78,11 @@ def gram(
 
     """
     nngp, ntk = (None, None) if out is None else out
-    both = _matrices({"nngp": nngp, "ntk": ntk}, net, x1, x2, parametrization, width, tile, memory, progress)
-    return Gram(both["nngp"], both["ntk"])
+    asked = Asked(whole(draws, "draws", 2), None if tolerance is None else positive(tolerance, "tolerance"))
+    both, error = _matrices(
+        {"nngp": nngp, "ntk": ntk}, net, x1, x2, parametrization, width, tile, memory, progress, asked
+    )
+    return Gram(both["nngp"], both["ntk"], None if error is None else Gram(error["nngp"], error["ntk"]))
 
 
 def nngp(
@@ -106,7 +116,7 @@ def nngp(
     (3, 3)
 
     """
-    return _matrices({"nngp": out}, net, x1, x2, Parametrization.NTK, width, tile, memory, progress)["nngp"]
+    return _matrices({"nngp": out}, net, x1, x2, Parametrization.NTK, width, tile, memory, progress)[0]["nngp"]
 
 
 def ntk(
@@ -142,7 +152,7 @@ def ntk(
     (3, 2)
 
     """
-    return _matrices({"ntk": out}, net, x1, x2, parametrization, width, tile, memory, progress)["ntk"]
+    return _matrices({"ntk": out}, net, x1, x2, parametrization, width, tile, memory, progress)[0]["ntk"]
 
 
 def diagonal(
@@ -161,7 +171,7 @@ def diagonal(
         width: As in `gram`.
 
     Returns:
-        The vectors `nngp` and `ntk`, `(n,)`.
+        The vectors `nngp` and `ntk`, `(n,)`, with `error` as in `gram`.
 
     >>> import everwide as ew, numpy as np
     >>> ew.diagonal(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), np.eye(3)).ntk.shape
@@ -169,7 +179,16 @@ def diagonal(
 
     """
     rows = as_rows(x)
-    return exact_diagonal(_kernel(net, rows, len(rows), parametrization, width), rows)
+    kernel = _kernel(net, rows, len(rows), parametrization, width)
+    if not (isinstance(kernel, Infinite) and kernel.sampled):
+        return exact_diagonal(kernel, rows)
+
+    def draw(seeded: Infinite) -> dict[Field, np.ndarray]:
+        both = exact_diagonal(seeded, rows)
+        return {"nngp": both.nngp, "ntk": both.ntk}
+
+    mean, error = averaged(draw, kernel, Asked())
+    return Gram(mean["nngp"], mean["ntk"], Gram(error["nngp"], error["ntk"]))
 
 
 @dataclass(frozen=True)
@@ -256,8 +275,9 @@ def _matrices(
     tile: int | None,
     memory: int | None,
     progress: Callable[[Progress], None] | None,
-) -> dict[Field, np.ndarray]:
-    """The kernels that `out` names, in its arrays where it has some; the rest is as in `gram`."""
+    asked: Asked = Asked(),  # noqa: B008 - a tuple of numbers
+) -> tuple[dict[Field, np.ndarray], dict[Field, np.ndarray] | None]:
+    """The kernels that `out` names, in its arrays where it has some, and standard errors; the rest is as in `gram`."""
     left, right = paired(x1, x2)
     n1, n2 = len(left), len(left if right is None else right)
     entries = n1 * (n1 + 1) // 2 if right is None else n1 * n2
@@ -272,8 +292,18 @@ def _matrices(
     matrices: dict[Field, np.ndarray] = {
         field: np.empty(shape, dtype) if array is None else array for field, array in out.items()
     }
-    fill(kernel, left, right, matrices, size=size, progress=progress)
-    return matrices
+    if not (isinstance(kernel, Infinite) and kernel.sampled):
+        fill(kernel, left, right, matrices, size=size, progress=progress)
+        return matrices, None
+
+    def draw(seeded: Infinite) -> dict[Field, np.ndarray]:
+        fill(seeded, left, right, matrices, size=size, progress=progress)
+        return matrices
+
+    mean, error = averaged(draw, kernel, asked)
+    for field, matrix in matrices.items():
+        matrix[...] = mean[field]
+    return matrices, error
 
 
 def _kernel(
@@ -285,7 +315,9 @@ def _kernel(
     if not isinstance(net, AbstractLayer):
         raise InputError(f"Expected a network (everwide.Serial, everwide.Dense, ...), got {type(net).__name__}.")
     kernel = Infinite(net, x.x.shape[1:], parametrization=parametrization, width=width)
-    return compiled(kernel, entries) if x.x.ndim > 2 else kernel  # the compiled loops are over sites
+    if x.x.ndim == 2 or kernel.sampled:
+        return kernel
+    return compiled(kernel, entries)  # its loops are over sites
 
 
 def kernel_matrix(kernel: Any, x: Any, which: str = "ntk") -> np.ndarray:

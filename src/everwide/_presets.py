@@ -2,14 +2,14 @@
 
 from ._checks import InputError
 from .activations import Relu
-from .layers import AbstractLayer, Conv, Dense, Flatten, GlobalAvgPool, Residual, Serial
+from .architectures import cnn, mlp
+from .layers import AbstractLayer, Conv, Dense, GlobalAvgPool, Residual, Serial
 
 PRESETS = {  # and what they are
     "mlp": "3 hidden dense layers, Relu",
     "cnn": "3 convolutions of 3 x 3, flattened, Relu",
     "resnet": "2 residual blocks of 2 convolutions of 3 x 3, pooled, Relu",
 }
-_W, _B = 2**0.5, 0.1  # keeps the size of a signal from layer to layer
 
 
 def preset(name: str, input_shape: tuple[int, ...], outputs: int = 1) -> AbstractLayer:
@@ -32,7 +32,7 @@ def preset(name: str, input_shape: tuple[int, ...], outputs: int = 1) -> Abstrac
     """
     sites = len(input_shape) - 1
     if name == "mlp":
-        return mlp(3, flatten=sites > 0, outputs=outputs)
+        return mlp(outputs, flatten=sites > 0)
     if name not in PRESETS:
         raise InputError(f"There is no network called {name!r}: expected one of {', '.join(PRESETS)}.")
     if sites != 2:
@@ -41,30 +41,8 @@ def preset(name: str, input_shape: tuple[int, ...], outputs: int = 1) -> Abstrac
             f"{tuple(input_shape)}. Use 'mlp', or pass images: arrays (n, height, width, channels), in an .npz "
             "file too; estimators fold flat rows with input_shape=(8, 8, 1)."
         )
-    return cnn(3, outputs=outputs) if name == "cnn" else resnet(2, outputs=outputs)
-
-
-def mlp(depth: int, *, flatten: bool = False, outputs: int = 1) -> Serial:
-    """Dense layers and rectifiers."""
-    first = [Flatten()] if flatten else []
-    return Serial(*first, *[layer for _ in range(depth) for layer in (_dense(), Relu())], _dense(outputs))
-
-
-def cnn(depth: int, *, pooled: bool = False, outputs: int = 1) -> Serial:
-    """Convolutions of 3 x 3 and rectifiers, read by a dense layer of all places, or of their mean."""
-    layers = [layer for _ in range(depth) for layer in (_conv(), Relu())]
-    return Serial(*layers, GlobalAvgPool() if pooled else Flatten(), _dense(outputs))
-
-
-def resnet(blocks: int, *, outputs: int = 1) -> Serial:
-    """Residual blocks of two convolutions, with the mean over all places at the end."""
-    block = Residual(Relu(), _conv(), Relu(), Conv((3, 3), w_std=1.0))
-    return Serial(_conv(), *[block] * blocks, Relu(), GlobalAvgPool(), _dense(outputs))
-
-
-def _dense(width: int | None = None) -> Dense:
-    return Dense(width, w_std=_W, b_std=_B)
-
-
-def _conv() -> Conv:
-    return Conv((3, 3), w_std=_W, b_std=_B)
+    if name == "cnn":
+        return cnn(outputs)
+    conv = Conv((3, 3), w_std=2**0.5, b_std=0.1)
+    block = Residual(Relu(), conv, Relu(), Conv((3, 3), w_std=1.0))
+    return Serial(conv, block, block, Relu(), GlobalAvgPool(), Dense(outputs, w_std=2**0.5, b_std=0.1))

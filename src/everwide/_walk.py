@@ -102,6 +102,7 @@ class Step:
     after: Signal
     reads: Demand
     writes: Demand
+    is_sampled: bool = False  # its limit is an estimate
 
     def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
         """Bytes of what goes in and out for a tile of `n1` by `n2` examples."""
@@ -121,7 +122,8 @@ def planned(layer: AbstractLayer, signal: Signal, wanted: Demand, depth: int = 0
     parts = layer.parts()
     if not isinstance(layer, Serial):  # which has no line of its own
         label = type(layer).__name__ + (f" x {parts.times}" if parts.join == "repeat" else "")
-        yield Step(label, depth, signal, layer.describe(signal), layer.demand(wanted), wanted)
+        sampled = not parts.is_known and layer.describe(replace(signal, sampled=False)).sampled
+        yield Step(label, depth, signal, layer.describe(signal), layer.demand(wanted), wanted, sampled)
         depth += 1
     if not parts.is_known:  # what its parts read is not known
         return
@@ -172,6 +174,8 @@ class Plan:
         lines.insert(1, "  ".join("-" * w for w in widths))
         n, bits = self.examples, 8 * self.itemsize
         lines.append(f"A tile of {n} x {n} examples in float{bits} needs at most {human(self.peak)} of temporaries.")
+        if any(s.is_sampled for s in self.steps):
+            lines.append("Sampled layers have no known limit: kernels are estimates, with standard errors.")
         if self.parameters is not None:
             lines.append(f"A finite network of these widths has {self.parameters} parameters.")
         return "\n".join(lines)
@@ -179,7 +183,8 @@ class Plan:
     def _row(self, s: Step) -> tuple[str, ...]:
         size = s.tile_bytes(self.examples, self.examples, self.itemsize)
         reads = (_pairs(s.reads.cross), _pairs(s.reads.own)) if s.before.sites else ("-", "-")
-        return ("  " * s.depth + s.name, _shape(s.before), _shape(s.after), *reads, human(size))
+        label = "  " * s.depth + s.name + (" (sampled)" if s.is_sampled else "")
+        return (label, _shape(s.before), _shape(s.after), *reads, human(size))
 
     def to_dict(self) -> dict:
         """Everything in plain types."""
@@ -197,6 +202,7 @@ class Plan:
                     "input": list(step.before.shape),
                     "output": list(step.after.shape),
                     "gaussian": step.after.gaussian,
+                    "sampled": step.is_sampled,
                     "cross_pairs": step.reads.cross.name,
                     "own_pairs": step.reads.own.name,
                     "tile_bytes": step.tile_bytes(self.examples, self.examples, self.itemsize),

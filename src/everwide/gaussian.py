@@ -12,7 +12,9 @@ the precision of the dtype, and nothing cancels for nearly parallel `u` and `v`.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -24,6 +26,20 @@ from numpy.polynomial import chebyshev, polynomial
 
 SNAP = 4  # units of rounding in `1 - |correlation|` that may come from the correlation itself
 _DEGREE = {"float32": 7, "float64": 21}
+HASTY = ContextVar("HASTY", default=False)  # see `hasty`
+
+
+@contextmanager
+def hasty() -> Iterator[None]:
+    """What is traced inside computes numeric moments the usual way only, which compiles in half the time.
+
+    Where that is not accurate enough, they are not a number: who traces it looks, and traces it again outside.
+    """
+    before = HASTY.set(True)
+    try:
+        yield
+    finally:
+        HASTY.reset(before)
 
 
 class GaussianPair(eqx.Module):

@@ -106,8 +106,11 @@ class Signal:
 
     - `shape`: `(*sites, channels)`; channels are `None` where the width is left open.
     - `gaussian`: channels are independent, centred, identically distributed Gaussians.
+    - `one_law`: channels have one law, whatever it is, so that the means over a part of them are those over all.
     - `sources`: the random layers (and the input) whose draws are still visible in single channels.
       Two signals with no source in common are independent, channel by channel.
+    - `sampled`: a layer before is sampled, so that what is known of the limit is an estimate.
+    - `concrete`: inside a layer that is sampled, where any law will do.
     - `path`: the place in the network; a random layer uses it as its name in `sources`.
     - `width`: the channels of layers that leave them open; `parametrization`: of the whole network.
     - `readouts`: the sources of the network's output, once a finite network is sampled; `None` at infinite width.
@@ -125,6 +128,9 @@ class Signal:
     width: int | None = None
     parametrization: Parametrization = Parametrization.NTK
     readouts: frozenset[tuple[int, ...]] | None = None
+    one_law: bool = False
+    sampled: bool = False
+    concrete: bool = False
 
     def __post_init__(self) -> None:
         if not self.shape:
@@ -161,12 +167,12 @@ class Signal:
 
     def mixed(self, sites: tuple[int, ...], channels: int | None) -> "Signal":
         """Channels that are no longer independent, identically distributed Gaussians."""
-        return replace(self, shape=(*sites, channels), gaussian=False)
+        return replace(self, shape=(*sites, channels), gaussian=False, one_law=False)
 
     def drawn(self, sites: tuple[int, ...], channels: int | None) -> "Signal":
         """The output of fresh random weights: Gaussian, and independent of all that came before."""
         shape = (*sites, self.width if channels is None else channels)
-        return replace(self, shape=shape, gaussian=True, sources=frozenset({self.path}))
+        return replace(self, shape=shape, gaussian=True, one_law=True, sources=frozenset({self.path}))
 
     def reaches_output(self) -> bool:
         """Whether random layers at this place, or inside it, are readouts of the network."""

@@ -24,13 +24,14 @@ def network(layer):
     return ew.Serial(ew.Dense(w_std=1.2, b_std=0.3), layer, ew.Dense(w_std=1.1, b_std=0.2))
 
 
-def assert_conforms(layer, shape, *, width=96, draws=96, graph=None, noisy=False, bias=0.0):
+def assert_conforms(layer, shape, *, width=96, draws=96, graph=None, noisy=False, bias=0.0, inputs=None, whole=False):
     """Sampled kernels are those of the limit, entry by entry and as a whole.
 
-    `noisy`: every pass is another one. `bias`: what small sizes may do to an entry, in units of the largest.
+    `noisy`: every pass is another one. `bias`: what small sizes may do to an entry, in units of the largest. `whole`:
+    the layer is a network of its own, which reads `inputs` where it is given some.
     """
-    net = network(layer)
-    inputs = example_inputs(jr.key(1), shape, graph)
+    net = layer if whole else network(layer)
+    inputs = example_inputs(jr.key(1), shape, graph) if inputs is None else inputs
     drawn = _sampled(net, inputs, width, draws)
     for name, limit in _limit(net, inputs, noisy=noisy).items():
         mean, error = drawn[name].mean(0), drawn[name].std(0, ddof=1) / np.sqrt(draws)

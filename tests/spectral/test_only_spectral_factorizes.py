@@ -22,6 +22,8 @@ ALLOWED = {
     ("activations/_mehler.py", "inv"): "derivatives at zero from values at a few nodes; below spectral",
     ("gaussian.py", "solve"): "a polynomial through its nodes; below spectral",
     ("layers/_attention.py", "cholesky"): "position embeddings of a finite network, traced; below spectral",
+    ("layers/_sampled.py", "cholesky"): "signals are drawn from a law over sites, traced; below spectral",
+    ("layers/_sampled.py", "svd"): "directions whose products are a tangent kernel over sites, traced; below spectral",
     ("linearization/_movement.py", "norm"): "of a change of kernels, which is indefinite, and traced",
     ("theory/eigenlearning/_eigensystem.py", "qr"): "a random rotation",
     ("theory/deep_linear/_evidence.py", "qr"): "inputs as they are: their squares may leave the range of float64",

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -264,8 +264,11 @@ def _blocks(x: Rows, size: int) -> dict[int, Inputs]:
     return {i: x.cut(i, size) for i in range(0, len(x), size)}
 
 
-class Gram(NamedTuple):
-    """Kernel matrices `(n1, n2)` as numpy arrays; sites that the network leaves follow.
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """Kernel matrices `(n1, n2)` as numpy arrays; sites that the network leaves follow. A pair of matrices.
+
+    `error`: their standard errors, where layers are sampled; `None` where all is exact.
 
     >>> import everwide as ew, numpy as np
     >>> nngp, ntk = ew.gram(ew.Dense(), np.eye(3))
@@ -273,6 +276,10 @@ class Gram(NamedTuple):
 
     nngp: np.ndarray
     ntk: np.ndarray
+    error: "Gram | None" = None
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.nngp, self.ntk))
 
 
 def fill(
@@ -287,12 +294,32 @@ def fill(
     """Write the requested kernels between `x1` and `x2` into `out`; `x2=None` means symmetric."""
     symmetric, other = x2 is None, x1 if x2 is None else x2
     todo = list(tiles(len(x1), len(other), size, symmetric=symmetric))
-    done = computed(Job(kernel, tuple(out)), x1, other, todo, size)
+    done = computed(Job(kernel.quick(), tuple(out)), x1, other, todo, size)
+    if kernel.quick() is not kernel:
+        done = _completed(done, Job(kernel, tuple(out)), x1, other, size, symmetric=symmetric)
     collect(done, out, kernel.pairs if symmetric else None, total=len(todo), progress=progress)
     if symmetric:
         exact, index = diagonal(kernel, x1), np.arange(len(x1))
         for field, matrix in out.items():
             matrix[index, index] = getattr(exact, field)  # the cross formula cancels where both inputs coincide
+
+
+def _completed(
+    done: Iterator[tuple[Tile, dict[str, np.ndarray]]], job: Job, x1: Rows, x2: Rows, size: Size, *, symmetric: bool
+) -> Iterator[tuple[Tile, dict[str, np.ndarray]]]:
+    """Tiles in which something is not a number are computed by the slower job; the diagonal is computed elsewhere."""
+    for tile, values in done:
+        own = symmetric and tile.rows == tile.cols
+        if any(_lacks(array, own) for array in values.values()):
+            yield from computed(job, x1, x2, [tile], size)
+        else:
+            yield tile, values
+
+
+def _lacks(array: np.ndarray, own: bool) -> bool:
+    """Whether a number is missing, off the diagonal where it is an `own` one."""
+    lost = np.isnan(array).reshape(*array.shape[:2], -1).any(-1)
+    return bool((lost & ~np.eye(array.shape[0], dtype=bool) if own else lost).any())
 
 
 def diagonal(kernel: AbstractKernelFunction, x: Rows) -> Gram:

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._checks import example_shape
 from .._engine import Remembered, Size, as_rows, tiles, trusted_jit, write
 from .._trees import squared
 from .._walk import Step, peak_bytes, planned
 from ..activations import AbstractActivation
-from ..gaussian import clamp
+from ..gaussian import clamp, hasty
 from ..kernel import AbstractKernelFunction, Block, Covariance, Graph, Inputs, Kernel
 from ..layers import AbstractLayer, Dense, Serial, step
 from ..signal import Demand, Pairs, Parametrization, Signal
@@ -31,9 +31,10 @@ _READ = Demand(Pairs.SAME_SITE, Pairs.SAME_SITE)
 
 
 class _Static(NamedTuple):
-    """The sites of the output, what is read of it, and the plan of the layers."""
+    """The output, what is read of it, and the plan of the layers."""
 
     sites: tuple[int, ...]
+    sampled: bool
     wanted: Demand
     steps: tuple[Step, ...]
 
@@ -53,6 +54,7 @@ class Infinite(AbstractKernelFunction):
         pairs: Which pairs of sites to return where the network leaves sites.
         width: As in `net.init`; it matters only where the limit depends on it.
         parametrization: As in `net.init`.
+        seed: Of layers that are sampled; another one gives another estimate.
 
     >>> import everwide as ew, jax.numpy as jnp
     >>> kernel = ew.Infinite(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), (3,))
@@ -67,6 +69,7 @@ class Infinite(AbstractKernelFunction):
     parametrization: Parametrization = eqx.field(
         static=True, kw_only=True, converter=Parametrization, default=Parametrization.NTK
     )
+    seed: int | Int[Array | np.ndarray, ""] = eqx.field(kw_only=True, default=0)
 
     def __check_init__(self) -> None:
         self.output()
@@ -79,12 +82,20 @@ class Infinite(AbstractKernelFunction):
         return Signal(self.input_shape, width=self.width, parametrization=self.parametrization)
 
     @property
+    def sampled(self) -> bool:
+        """Whether layers are sampled, so that kernels are estimates."""
+        return self._static().sampled
+
+    @property
     def wanted(self) -> Demand:
         """What is read of the network's output."""
         return self._static().wanted
 
     def block(self, x1: Inputs, x2: Inputs) -> Block:
         return self._read(step(self.net, self.start(x1, x2), self.wanted))
+
+    def quick(self) -> "Quick":
+        return Quick(whole=self, pairs=self.pairs)
 
     def start(self, x1: Inputs, x2: Inputs) -> Kernel:
         """The second moments of the inputs, as far as the network reads them."""
@@ -121,9 +132,9 @@ class Infinite(AbstractKernelFunction):
         return _STATIC.get((structure, tuple(np.shape(leaf) for leaf in leaves)), self._decided)
 
     def _decided(self) -> "_Static":
-        sites = self.output().sites
-        wanted = Demand(self.pairs if sites else Pairs.SAME_SITE, Pairs.NONE)
-        return _Static(sites, wanted, tuple(planned(self.net, self._input(), wanted)))
+        output = self.output()
+        wanted = Demand(self.pairs if output.sites else Pairs.SAME_SITE, Pairs.NONE)
+        return _Static(output.sites, output.sampled, wanted, tuple(planned(self.net, self._input(), wanted)))
 
     def _kernel(self, cross: Covariance, own1, own2, first, second) -> Kernel:
         (x1, place1), (x2, place2) = first, second
@@ -152,6 +163,7 @@ class Infinite(AbstractKernelFunction):
             _trailing(x2.graph, place2),
             data[0],
             data[1],
+            jax.random.key(self.seed) if self.sampled else None,
             sites=self.input_shape[:-1],
             channels=self.input_shape[-1],
             width=self.width,
@@ -167,6 +179,29 @@ class Infinite(AbstractKernelFunction):
             return jnp.moveaxis(a, tuple(range(lead)), tuple(range(-lead, 0))) if lead else a
 
         return Block(front(cross.nngp), front(cross.ntk))
+
+
+class Quick(AbstractKernelFunction):
+    """A kernel whose numeric moments are computed the usual way alone, and are NaN where that is not good enough."""
+
+    whole: Infinite
+    pairs: Pairs = eqx.field(static=True)
+
+    def block(self, x1: Inputs, x2: Inputs) -> Block:
+        with hasty():
+            return self.whole.block(x1, x2)
+
+    def diagonal(self, x: Inputs) -> Block:
+        return self.whole.diagonal(x)
+
+    def site_shape(self) -> tuple[int, ...]:
+        return self.whole.site_shape()
+
+    def examples_per_tile(self, itemsize: int) -> int:
+        return self.whole.examples_per_tile(itemsize)
+
+    def tile_bytes(self, n1: int, n2: int, itemsize: int) -> int:
+        return self.whole.tile_bytes(n1, n2, itemsize)
 
 
 def _zero_absent(inputs: Inputs) -> Array:

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from ..gaussian import safe_sqrt
 from ..signal import ArchitectureError
 from ._base import AbstractActivation, Dual, Entries, GaussianPair, Method, Moments, numeric_dual
-from ._mehler import coefficients, kink_at_zero, no_tail, project
+from ._mehler import coefficients, is_smooth_at_zero, kink_at_zero, no_tail, project
 from ._quadrature import FINE, REACH, ROUGH, Rule, both_rows, join, legendre, plane_moments, row_moments, trusted
 
 _NODES = 64
@@ -53,7 +53,7 @@ class PiecewiseLinear(AbstractActivation):
         """The slope at zero, bent at every knot on the way out."""
         centre = self.slopes[sum(k < 0 for k in self.knots)]
         y = self.at_zero + centre * x
-        for knot, bend in zip(self.knots, self._bends, strict=True):
+        for knot, bend in zip(self.knots, self._bends.tolist(), strict=True):
             y = y + bend * (jnp.maximum(knot - x, 0) if knot < 0 else jnp.maximum(x - knot, 0))
         return y
 
@@ -100,8 +100,8 @@ class PiecewiseLinear(AbstractActivation):
         `squared` is `1 - r^2`, `aside` is `2 (1 - r)`. Taken from `sum J_i J_j`, which is often zero, without
         cancellation: for wide Gaussians all exponents are small.
         """
-        bends = self._bends
-        total = jnp.full_like(squared * places1[0] * places2[0], np.sum(bends) ** 2)
+        bends = self._bends.tolist()  # numbers of numpy would widen float32
+        total = jnp.full_like(squared * places1[0] * places2[0], sum(bends) ** 2)
         for bend1, x in zip(bends, places1, strict=True):
             for bend2, y in zip(bends, places2, strict=True):
                 distance = (x - sign * y) ** 2 + aside * (sign * x * y)
@@ -211,9 +211,10 @@ class Elementwise(AbstractActivation):
     def _method(self, tolerance: float) -> Method:
         fn, points = self.fn, self._points
         precision = FINE if tolerance < _KINKED else ROUGH
+        kinked = points == (0.0,) and not is_smooth_at_zero(fn)
         return Method(
             coefficients=lambda terms, stds: coefficients(fn, points, terms, stds),
-            tail=lambda terms, stds: kink_at_zero(fn, terms, stds) if points == (0.0,) else no_tail(stds),
+            tail=lambda terms, stds: kink_at_zero(fn, terms, stds) if kinked else no_tail(stds),
             exact=lambda e: plane_moments(fn, self.kinks or (0.0,), precision, *e[:4]),
             chunk=128,
             goal=tolerance / _MARGIN,

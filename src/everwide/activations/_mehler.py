@@ -21,11 +21,12 @@ import numpy as np
 from jaxtyping import Array
 
 from ..gaussian import safe_reciprocal, safe_sqrt
-from ._quadrature import REACH, Function, Order, Rule, in_blocks, legendre, line_rule, with_slope
+from ._quadrature import REACH, SHARED, Function, Order, Rule, in_blocks, legendre, line_rule, with_slope
 
 _NODES = 12
 _CROWD = 2  # nodes crowd towards infinitely high terms, which matter for nearly parallel inputs
 _JUMPS = 8
+_FIRST, _SMOOTH = 3, 1e-6  # jumps of so many derivatives, up to rounding and interpolation, decide about smoothness
 _WINDOW = 0.5  # one-sided derivatives at zero are those of a polynomial through points this near
 _NEARBY = 0.3  # complement above which c^K counts as zero
 _STEP = (2 * math.pi) ** -1.5  # x_k^2 for a step is _STEP * 2 k^(-3/2) for large odd k
@@ -75,7 +76,16 @@ class Tail(NamedTuple):
 
 def no_tail(std: Array) -> Tail:
     """Nothing is known about the terms that are left out."""
-    return Tail(jnp.zeros((2 * _NODES, *std.shape), std.dtype), jnp.zeros_like(std))
+    return Tail(jnp.zeros((0, *std.shape), std.dtype), jnp.zeros_like(std))
+
+
+@functools.lru_cache(256)
+def is_smooth_at_zero(fn: Function) -> bool:
+    """Whether the first derivatives do not jump there: what is left out then falls fast, and a tail tells nothing."""
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+        jumps = np.abs(np.asarray(_jumps(fn, jnp.dtype(np.float64))))[:_FIRST]
+        slopes = np.asarray(with_slope(fn, jnp.linspace(-1.0, 1.0, 9))[1])
+    return bool(np.all(jumps <= _SMOOTH * max(1.0, float(np.abs(slopes).max()))))
 
 
 def kink_at_zero(fn: Function, start: int, std: Array) -> Tail:
@@ -156,7 +166,7 @@ def _hermite_at_zero(n: np.ndarray) -> np.ndarray:
 
 
 _BLOCK, _SHORT = 32, 4  # terms that XLA fuses into one pass over a tile; for derivatives, short of long compilations
-_ORDERS = {128: Order(40, 64, 9.5), 512: Order(64, 128, 9.5)}
+_ORDERS = {128: SHARED, 512: Order(64, 128, 9.5)}
 LENGTHS = tuple(_ORDERS)  # numbers of terms to try: enough for most networks, and more
 _NOISE = 16  # rounding errors of a row, in units of the precision
 
@@ -201,6 +211,8 @@ def error(one: Side, two: Side, correlation: Array) -> Array:
 def add_up(one: Side, two: Side, correlation: Array, complement: Array) -> Sums:
     """Both sums for every entry."""
     near = _series(correlation, one.coefficients, two.coefficients)
+    if not len(one.tail.coefficients):
+        return Sums(*near)
     far = one.tail.times(two.tail, len(one.coefficients), correlation, complement)
     return Sums(near[0] + far[0], near[1] + far[1])
 

@@ -27,6 +27,9 @@ class Order(NamedTuple):
     reach: float
 
 
+SHARED = Order(64, 64, 9.5)  # of moments and of short expansions: one rule for both is compiled once
+
+
 class Rule(NamedTuple):
     """Nodes, and weights that contain the Gaussian density; the nodes are a leading axis."""
 
@@ -163,7 +166,7 @@ def _outer_rule(
     return gaussian_rule(jnp.sort(jnp.stack(first + crossings), 0), grain, precision.outer)
 
 
-_FINE, _COARSE = Order(64, 40, 9.5), Order(48, 36, 8.5)
+_FINE, _COARSE = SHARED, Order(48, 36, 8.5)
 _DECADES = 9
 _BLOCK = 2048
 T = TypeVar("T")

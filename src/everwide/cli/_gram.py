@@ -116,7 +116,8 @@ def _computed(net: AbstractLayer, batches: list[np.ndarray], which: Which, memor
     note(f"{rows} x {columns} examples, {human(rows * columns * size * count)} for the result.")
     with bar("kernel") as tick:
         if which is Which.BOTH:
-            return ew.gram(net, *batches, memory=memory, progress=tick)._asdict()
+            both = ew.gram(net, *batches, memory=memory, progress=tick)
+            return {"nngp": both.nngp, "ntk": both.ntk}
         one = ew.ntk if which is Which.NTK else ew.nngp
         return {which.value: one(net, *batches, memory=memory, progress=tick)}
 

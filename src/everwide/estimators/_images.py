@@ -9,8 +9,8 @@ from jaxtyping import Float
 
 from .._gram import nngp, ntk
 from .._kernels import Infinite, seconds
-from .._presets import cnn, mlp
 from ..activations import Relu
+from ..architectures import cnn, mlp
 from ..layers import AbstractLayer, AvgPool, Conv, Dense, Flatten, Mirror, Serial
 from ..spectral import solve
 from ._scaling import InputScaling
@@ -45,8 +45,8 @@ def image_networks(shape: tuple[int, ...], rows: int) -> Iterator[ImageNetwork]:
         rows: that will be learned from.
     """
     for depth in _DEPTHS:
-        yield ImageNetwork(cnn(depth), f"{depth} convolutions of 3 x 3, flattened, Relu", depth)
-    yield ImageNetwork(mlp(3, flatten=True), "dense network, 3 hidden layers, Relu", 3)
+        yield ImageNetwork(cnn(depth=depth), f"{depth} convolutions of 3 x 3, flattened, Relu", depth)
+    yield ImageNetwork(mlp(flatten=True), "dense network, 3 hidden layers, Relu", 3)
     if min(shape[:2]) < _SMALLEST:
         return
     for mirrored in (False, True):

@@ -64,6 +64,11 @@ class Position(eqx.Module):
         steps = jnp.abs(places[:, None] - places[None, :]).astype(dtype)
         return self.decay(jnp.sum(steps**self.p_norm, -1)).astype(dtype)
 
+    def root(self, sites: tuple[int, ...], dtype) -> Array:
+        """What makes independent vectors of positions have that covariance."""
+        places = self.covariance(sites, dtype)
+        return jnp.linalg.cholesky(places + 1e-6 * jnp.eye(len(places), dtype=dtype))
+
     def weights(self, channels: int | None, array: Array) -> tuple[Array | float, Array | float]:
         """Shares of the signal and of the embeddings in what keys and queries see."""
         variance = squared(self.w_std, array)
@@ -302,7 +307,7 @@ class SelfAttention(AbstractLayer):
         """What keys and queries see at finite width."""
         if self.position is None or params.position is None:
             return x
-        root = jnp.linalg.cholesky(self.position.covariance(sites, x.dtype) + 1e-6 * jnp.eye(len(x), dtype=x.dtype))
+        root = self.position.root(sites, x.dtype)
         embedding = self.weights()["position"].scaled(params.position, root @ params.position.weight.astype(x.dtype))
         embedding = embedding if mask is None else jnp.where(mask[:, None], embedding, 0)
         return x + embedding if self.position.channels is None else jnp.concatenate([x, embedding], -1)

@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 from jax.tree_util import keystr
 from jaxtyping import Array
 
@@ -150,13 +151,13 @@ class AbstractLayer(eqx.Module):
 
         Args:
             params: what `init` returned.
-            x: an example `(*sites, channels)`, or an `Example` with a mask or a graph.
+            x: an example `(*sites, channels)`, or an `Example` with a mask or a graph; integers are read as floats.
             key: a JAX key makes it a training pass: dropout is active.
 
         Returns:
             `(*sites, channels)` of the output.
         """
-        example = x if isinstance(x, Example) else Example(jnp.asarray(x))
+        example = x if isinstance(x, Example) else Example(_floats(x))
         example = example if key is None else Example(example.x, example.mask, example.graph, key)
         return self.forward(params, example.with_values(example.x)).x
 
@@ -175,6 +176,11 @@ class AbstractFixed(AbstractLayer):
 
     def sample(self, key: Array, signal: Signal) -> Params:
         return ()
+
+
+def _floats(x: Any) -> Array:
+    array = jnp.asarray(x)
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
 
 
 def _is_affine(part: Any) -> bool:
@@ -198,7 +204,11 @@ def step(layer: AbstractLayer, k: Kernel, wanted: Demand) -> Kernel:
     >>> ew.layers.step(kernel.net, kernel.start(x, x), kernel.wanted).cross.nngp.shape
     (2, 2)
     """
-    return layer.propagate(k.restrict(layer.demand(wanted)), wanted)
+    read = k.restrict(layer.demand(wanted))
+    if read.key is None:
+        return layer.propagate(read, wanted)
+    here, after = jr.split(read.key)  # no two layers draw the same numbers
+    return replace(layer.propagate(replace(read, key=here), wanted), key=after)
 
 
 def demand_inside(layer: AbstractLayer, times: int, wanted: Demand) -> Demand:

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array
 
-from .._trees import name
+from .._trees import Hyper, name
 from ..kernel import Covariance, Example, Kernel, outer
 from ..signal import ArchitectureError, Demand, Signal
-from ._base import AbstractFixed, AbstractLayer, Params, Parts, demand_inside, step
+from ._base import AbstractFixed, AbstractLayer, Dense, Params, Parts, demand_inside, step
 
 
 class Serial(AbstractLayer):
@@ -91,6 +91,8 @@ class AbstractBranches(AbstractLayer):
     def describe_independent(self, signal: Signal) -> list[Signal]:
         """The same; raises if two branches share randomness."""
         outs = self.describe_branches(signal)
+        if signal.concrete:
+            return outs
         for i, a in enumerate(outs):
             for j, b in enumerate(outs[:i]):
                 if a.sources & b.sources:
@@ -113,7 +115,7 @@ class AbstractBranches(AbstractLayer):
 
     def limits(self, k: Kernel, wanted: Demand) -> list[Kernel]:
         """Each branch at infinite width, tracking exactly what is wanted."""
-        return [step(b, k, wanted).restrict(wanted) for b in self.branches]
+        return [step(b, k.at(i), wanted).restrict(wanted) for i, b in enumerate(self.branches)]
 
 
 def _merged(outs: list[Example], op: Callable[[Array, Array], Array]) -> Example:
@@ -135,7 +137,9 @@ def _alike(layer: AbstractLayer, outs: list[Signal]) -> list[Signal]:
 def joint_law(outs: list[Signal], *, gaussian: bool) -> Signal:
     channels = next((o.channels for o in outs if o.channels is not None), None)
     sources = frozenset[tuple[int, ...]]().union(*(o.sources for o in outs))
-    return replace(outs[0], shape=(*outs[0].sites, channels), gaussian=gaussian, sources=sources)
+    law, sampled = all(o.one_law for o in outs), any(o.sampled for o in outs)
+    joined = replace(outs[0], gaussian=gaussian, sources=sources, one_law=law, sampled=sampled)
+    return joined.reshaped(outs[0].sites, channels)
 
 
 class Sum(AbstractBranches):
@@ -252,6 +256,27 @@ class Product(AbstractBranches):
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         return reduce(_multiply, self.limits(k, wanted))
+
+
+def Gated(activation: AbstractLayer, *, w_std: Hyper = 1.0, b_std: Hyper | None = None) -> Product:  # noqa: N802
+    """`activation(W x + b) * (V x + c)`: a gated linear unit, without the layer that reads it.
+
+    With `Sigmoid` it is GLU, with `Gelu` GEGLU, with `Silu` SwiGLU, with `Relu` ReGLU; with `Identity()` bilinear.
+
+    Args:
+        activation: Of the gate.
+        w_std: Of both maps, as in `Dense`.
+        b_std: Likewise.
+
+    Returns:
+        A layer. Its output is not Gaussian: put `Dense` behind it.
+
+    >>> import everwide as ew
+    >>> block = ew.Residual(ew.LayerNorm(), ew.layers.Gated(ew.Silu()), ew.Dense())
+
+    Shazeer, "GLU variants improve transformer" (2020).
+    """
+    return Product(Serial(Dense(w_std=w_std, b_std=b_std), activation), Dense(w_std=w_std, b_std=b_std))
 
 
 def _multiply(a: Kernel, b: Kernel) -> Kernel:

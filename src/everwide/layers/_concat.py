@@ -63,6 +63,7 @@ def _beside(outs: list[Signal]) -> Signal:
     if len({o.sites for o in outs}) > 1:
         raise ArchitectureError(f"The branches of Concat differ in their sites: {shapes}. Use the same strides.")
     law = joint_law(outs, gaussian=len(outs) == 1 and outs[0].gaussian)
+    law = law if len(outs) == 1 else replace(law, one_law=False)
     return law.reshaped(law.sites, sum(o.channels or 0 for o in outs))
 
 

@@ -42,16 +42,18 @@ def window_mean(rank: int, windows: Sequence[Slide]) -> Callable[[Array, Pairs],
     return mean
 
 
-def convolved(k: Kernel, affine: RandomAffine, windows: Sequence[Slide], width: int | None) -> Kernel:
-    """The limit of a random convolution with the given geometry."""
-    fan_in = None if k.channels is None else k.channels * math.prod(s.window for s in windows)
+def convolved(
+    k: Kernel, affine: RandomAffine, windows: Sequence[Slide], width: int | None, *, groups: int = 1
+) -> Kernel:
+    """The limit of a random convolution with the given geometry; an output reads one of the groups of channels."""
+    fan_in = None if k.channels is None else k.channels // groups * math.prod(s.window for s in windows)
     k = affine.propagate(k, window_mean(k.rank, windows), fan_in)
     k = replace(k.masks(lambda m: centre_of_window(m, windows)), sites=tuple(s.out for s in windows))
     return k.with_channels(width).masked()
 
 
-def correlate(x: Array, weight: Array, windows: Sequence[Slide]) -> Array:
-    """`(*sites, in)` with a filter `(*window, in, out)`; all padding is explicit, so that both widths agree."""
+def correlate(x: Array, weight: Array, windows: Sequence[Slide], *, groups: int = 1) -> Array:
+    """`(*sites, in)` with a filter `(*window, in / groups, out)`; padding is explicit, so that both widths agree."""
     circular = any(s.circular for s in windows)
     for axis, slide in enumerate(windows):
         x = padded(x, (axis,), slide) if circular else x
@@ -64,6 +66,7 @@ def correlate(x: Array, weight: Array, windows: Sequence[Slide]) -> Array:
         lhs_dilation=[1 if circular else s.spread for s in windows],
         rhs_dilation=[s.dilation for s in windows],
         dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
+        feature_group_count=groups,
     )
     return out[0]
 

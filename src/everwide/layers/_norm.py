@@ -7,10 +7,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._checks import whole
 from .._trees import Hyper, like, name, positive
 from ..kernel import Covariance, Example, Kernel, outer
 from ..signal import ArchitectureError, Demand, Signal
-from ._base import AbstractFixed, Params
+from ._base import AbstractFixed, AbstractLayer, Params
 from ._sites import needs_sites
 
 Sites = bool | tuple[int, ...]
@@ -25,9 +26,11 @@ class AbstractNorm(AbstractFixed):
     centre: eqx.AbstractClassVar[bool]
     sites: Sites = eqx.field(static=True, default=False)
     eps: Hyper = 1e-6
+    groups: int = eqx.field(static=True, kw_only=True, default=1)
 
     def describe(self, signal: Signal) -> Signal:
         positive(self, "eps", self.eps)
+        known_groups(self, self.groups, signal)
         if self.sites:
             needs_sites(self, signal)
         rank = len(signal.sites)
@@ -39,10 +42,12 @@ class AbstractNorm(AbstractFixed):
         return wanted.with_variances()
 
     def forward(self, params: Params, example: Example) -> Example:
-        def average(a):
-            return self._average(jnp.mean(a, -1), example.mask, a.ndim - 1)[..., None]
+        x, mask = example.x, None if example.mask is None else example.mask[..., None]
 
-        x = example.x
+        def average(a):
+            means = jnp.mean(a.reshape(*a.shape[:-1], self.groups, -1), -1)
+            return jnp.repeat(self._average(means, mask, a.ndim - 1), a.shape[-1] // self.groups, -1)
+
         x = example.with_values(x - average(x)).x if self.centre else x
         return example.with_values(x / jnp.sqrt(average(x * x) + like(self.eps, x)))
 
@@ -100,10 +105,24 @@ class AbstractNorm(AbstractFixed):
         return jnp.sum(jnp.where(mask, a, 0), axes, keepdims=True) / jnp.maximum(count, 1)
 
 
+def known_groups(layer: AbstractLayer, groups: int, signal: Signal) -> None:
+    """Raise unless channels come in so many groups, and are alike in all of them."""
+    whole(groups, f"{name(layer)}: groups")
+    if signal.channels is not None and signal.channels % groups:
+        raise ArchitectureError(f"{name(layer)}(groups={groups}) cannot part {signal.channels} channels equally.")
+    if signal.infinite and groups > 1 and not signal.one_law:
+        raise ArchitectureError(
+            f"{name(layer)}(groups={groups}) needs channels of one law, and its input is data, or channels that differ "
+            "(flattened sites, branches side by side): its groups would have statistics of their own. Put a Dense or "
+            "Conv layer before it."
+        )
+
+
 class LayerNorm(AbstractNorm):
     """Subtract the mean and divide by the standard deviation, over the channels of each site.
 
-    With `sites=True` the statistics are over channels and all sites together; a tuple names some of the site axes.
+    - `sites`: `True` for statistics over channels and all sites together; a tuple names some of the site axes.
+    - `groups`: of channels, each normalized by itself: see `GroupNorm`.
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Dense(), ew.LayerNorm(), ew.Relu(), ew.Dense(1))
@@ -113,10 +132,32 @@ class LayerNorm(AbstractNorm):
 
 
 class RmsNorm(AbstractNorm):
-    """Divide by the root mean square over the channels of each site (`sites`: as in `LayerNorm`).
+    """Divide by the root mean square over the channels of each site (`sites`, `groups`: as in `LayerNorm`).
 
     >>> import everwide as ew
     >>> net = ew.Serial(ew.Dense(), ew.layers.RmsNorm(), ew.Relu(), ew.Dense(1))
     """
 
     centre: ClassVar[bool] = False
+
+
+def GroupNorm(groups: int, *, eps: Hyper = 1e-6) -> LayerNorm:  # noqa: N802 - reads as a layer, like the others
+    """Normalization over all sites and each of `groups` groups of channels.
+
+    As the network widens, every group has infinitely many channels of one law, so that its mean and variance are those
+    over all channels: the limit is that of `LayerNorm(sites=True)`, for any fixed number of groups. With groups of
+    one channel (instance normalization) statistics stay random: see `Sampled`.
+
+    Args:
+        groups: Their number, which does not grow with the width.
+        eps: Added to the variance.
+
+    Returns:
+        A layer.
+
+    >>> import everwide as ew
+    >>> net = ew.Serial(ew.Conv((3, 3)), ew.layers.GroupNorm(8), ew.Relu(), ew.GlobalAvgPool(), ew.Dense(1))
+
+    Wu, He, "Group normalization" (2018).
+    """
+    return LayerNorm(sites=True, eps=eps, groups=groups)
