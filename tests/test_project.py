@@ -97,8 +97,9 @@ def test_lines_of_code_are_counted(tmp_path):
 
 
 def test_the_library_is_no_larger_than_it_must_be():
-    # 19 500 for the house as it was drawn; a new room (real networks, their curves and rates) asks for its own here.
-    assert sum(code_lines(path) for path in SOURCES) <= 30_300
+    # 19 500 for the house as it was drawn; a new room (real networks, their curves and rates; stores and clusters)
+    # asks for its own here.
+    assert sum(code_lines(path) for path in SOURCES) <= 31_200
 
 
 def private_neighbours(path: Path) -> Iterator[str]:
@@ -157,7 +158,19 @@ def in_fresh_python(code: str) -> str:
 
 
 def test_import_is_light():
-    heavy = ["sklearn", "typer", "rich", "matplotlib", "numba", "pandas", "hypothesis", "pytest"]
+    heavy = [
+        "sklearn",
+        "typer",
+        "rich",
+        "matplotlib",
+        "numba",
+        "pandas",
+        "zarr",
+        "dask",
+        "distributed",
+        "hypothesis",
+        "pytest",
+    ]
     assert in_fresh_python(f"import everwide, sys; print(sorted(set({heavy}) & set(sys.modules)))") == "[]"
 
 
@@ -184,7 +197,7 @@ OBJECTS = public_api.exported()
 def test_the_public_surface_is_small():
     lines = public_api.SNAPSHOT.read_text().splitlines()
     objects = [line for line in lines if not public_api.MEMBER.match(line)]
-    assert len(objects) <= 270
+    assert len(objects) <= 275
     assert len([o for o in objects if re.fullmatch(r"everwide\.\w+", o.partition("(")[0])]) <= 45
 
 

@@ -59,6 +59,7 @@ _ROOMS = (
     "linearization",
     "optim",
     "report",
+    "scale",
     "selection",
     "signal",
     "spectral",

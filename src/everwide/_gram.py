@@ -1,16 +1,18 @@
 """Kernel matrices of networks: the functions that most people call."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from ._checks import InputError, whole
-from ._engine import Field, Gram, Progress, Rows, Size, as_rows, fill, fitted, paired, plan_memory
+from ._engine import Field, Gram, MemoryBudgetError, Progress, Rows, Size, as_rows, fitted, human, paired, plan_memory
 from ._engine import diagonal as exact_diagonal
+from ._engine import fill as fill_here
 from ._kernels import Infinite, compiled
 from .kernel import AbstractKernelFunction
 from .layers import AbstractLayer
+from .scale import AbstractBackend, Store
 from .signal import Parametrization
 
 Network = AbstractLayer | AbstractKernelFunction
@@ -25,7 +27,8 @@ def gram(
     width: int | None = None,
     tile: int | None = None,
     memory: int | None = None,
-    out: Gram | None = None,
+    out: Gram | Store | None = None,
+    backend: AbstractBackend | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Gram:
     """Both kernels of an infinitely wide network between the examples of `x1` and `x2`.
@@ -42,11 +45,13 @@ def gram(
         width: As in `net.init`; it matters only where the limit depends on it.
         tile: Examples in a tile.
         memory: Bytes that may be used; `None`: half of what is free.
-        out: A pair of arrays to write into, for example on disk.
+        out: A pair of arrays to write into; or a `scale.Store`, a folder that keeps what was computed.
+        backend: Where tiles are computed: `scale.Devices()`, `scale.Dask(client)`; by default here.
         progress: Called after every tile.
 
     Returns:
-        The matrices `nngp` and `ntk`, `(n1, n2)`; sites that the network leaves follow.
+        The matrices `nngp` and `ntk`, `(n1, n2)`; sites that the network leaves follow. Of a store they are `zarr`
+        arrays: slices of them are read from disk.
 
     >>> import everwide as ew, numpy as np
     >>> net = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(1))
@@ -55,9 +60,39 @@ def gram(
     (3, 3)
 
     """
-    nngp, ntk = (None, None) if out is None else out
-    both = _matrices({"nngp": nngp, "ntk": ntk}, net, x1, x2, parametrization, width, tile, memory, progress)
+    nngp, ntk = (out, out) if out is None or isinstance(out, Store) else out
+    both = _matrices({"nngp": nngp, "ntk": ntk}, net, x1, x2, parametrization, width, tile, memory, backend, progress)
     return Gram(both["nngp"], both["ntk"])
+
+
+@overload
+def nngp(
+    net: Network,
+    x1: Any,
+    x2: Any = None,
+    *,
+    width: int | None = None,
+    tile: int | None = None,
+    memory: int | None = None,
+    out: np.ndarray | None = None,
+    backend: AbstractBackend | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> np.ndarray: ...
+
+
+@overload
+def nngp(
+    net: Network,
+    x1: Any,
+    x2: Any = None,
+    *,
+    width: int | None = None,
+    tile: int | None = None,
+    memory: int | None = None,
+    out: Store,
+    backend: AbstractBackend | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Any: ...
 
 
 def nngp(
@@ -68,9 +103,10 @@ def nngp(
     width: int | None = None,
     tile: int | None = None,
     memory: int | None = None,
-    out: np.ndarray | None = None,
+    out: np.ndarray | Store | None = None,
+    backend: AbstractBackend | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> np.ndarray:
+) -> Any:
     """The NNGP kernel alone: the covariance of outputs at initialization, which no parametrization changes.
 
     Args:
@@ -80,7 +116,8 @@ def nngp(
         width: As in `gram`.
         tile: Examples in a tile.
         memory: Bytes that may be used; `None`: half of what is free.
-        out: An array to write into.
+        out: An array to write into, or a `scale.Store`.
+        backend: As in `gram`.
         progress: Called after every tile.
 
     Returns:
@@ -91,7 +128,40 @@ def nngp(
     (3, 3)
 
     """
-    return _matrices({"nngp": out}, net, x1, x2, Parametrization.NTK, width, tile, memory, progress)["nngp"]
+    law = Parametrization.NTK
+    return _matrices({"nngp": out}, net, x1, x2, law, width, tile, memory, backend, progress)["nngp"]
+
+
+@overload
+def ntk(
+    net: Network,
+    x1: Any,
+    x2: Any = None,
+    *,
+    parametrization: Parametrization | str = Parametrization.NTK,
+    width: int | None = None,
+    tile: int | None = None,
+    memory: int | None = None,
+    out: np.ndarray | None = None,
+    backend: AbstractBackend | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> np.ndarray: ...
+
+
+@overload
+def ntk(
+    net: Network,
+    x1: Any,
+    x2: Any = None,
+    *,
+    parametrization: Parametrization | str = Parametrization.NTK,
+    width: int | None = None,
+    tile: int | None = None,
+    memory: int | None = None,
+    out: Store,
+    backend: AbstractBackend | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Any: ...
 
 
 def ntk(
@@ -103,9 +173,10 @@ def ntk(
     width: int | None = None,
     tile: int | None = None,
     memory: int | None = None,
-    out: np.ndarray | None = None,
+    out: np.ndarray | Store | None = None,
+    backend: AbstractBackend | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> np.ndarray:
+) -> Any:
     """The neural tangent kernel alone.
 
     Args:
@@ -116,7 +187,8 @@ def ntk(
         width: As in `gram`.
         tile: Examples in a tile.
         memory: Bytes that may be used; `None`: half of what is free.
-        out: An array to write into.
+        out: An array to write into, or a `scale.Store`.
+        backend: As in `gram`.
         progress: Called after every tile.
 
     Returns:
@@ -127,7 +199,7 @@ def ntk(
     (3, 2)
 
     """
-    return _matrices({"ntk": out}, net, x1, x2, parametrization, width, tile, memory, progress)["ntk"]
+    return _matrices({"ntk": out}, net, x1, x2, parametrization, width, tile, memory, backend, progress)["ntk"]
 
 
 def diagonal(
@@ -158,7 +230,7 @@ def diagonal(
 
 
 def _matrices(
-    out: dict[Field, np.ndarray | None],
+    out: dict[Field, np.ndarray | Store | None],
     net: Network,
     x1: Any,
     x2: Any,
@@ -166,25 +238,44 @@ def _matrices(
     width: int | None,
     tile: int | None,
     memory: int | None,
+    backend: AbstractBackend | None,
     progress: Callable[[Progress], None] | None,
-) -> dict[Field, np.ndarray]:
-    """The kernels that `out` names, in its arrays where it has some; the rest is as in `gram`."""
+) -> dict[Field, Any]:
+    """The kernels that `out` names, in its arrays or its store where it has some; the rest is as in `gram`."""
+    if not isinstance(backend, AbstractBackend | None):
+        raise InputError(f"backend={backend!r}: expected everwide.scale.Devices() or everwide.scale.Dask(client).")
     left, right = paired(x1, x2)
     n1, n2 = len(left), len(left if right is None else right)
-    entries = n1 * (n1 + 1) // 2 if right is None else n1 * n2
-    kernel = _kernel(net, left, entries, parametrization, width)
+    kernel = _kernel(net, left, n1 * (n1 + 1) // 2 if right is None else n1 * n2, parametrization, width)
+    store = next((one for one in out.values() if isinstance(one, Store)), None)
+    if store is not None:
+        given = {"tile": tile, "memory": memory, "backend": backend, "progress": progress}
+        return store.fill(kernel, left, right, tuple(out), **given)
     most = kernel.examples_per_tile(left.x.itemsize) if tile is None else whole(tile, "tile")
-    size, shape, dtype = Size(fitted(n1, most), fitted(n2, most)), (n1, n2, *kernel.site_shape()), left.x.dtype
-    given = {field: array for field, array in out.items() if array is not None}
-    plan_memory(kernel, shape, dtype, len(out) - len(given), size, memory)
-    for field, array in given.items():
-        if array.shape != shape or array.dtype != dtype:
-            raise InputError(f"out for {field} is {array.dtype} {array.shape}, expected {dtype} {shape}.")
+    size, shape = Size(fitted(n1, most), fitted(n2, most)), (n1, n2, *kernel.site_shape())
+    plan_memory(kernel, shape, left.x.dtype, sum(array is None for array in out.values()), size, memory)
     matrices: dict[Field, np.ndarray] = {
-        field: np.empty(shape, dtype) if array is None else array for field, array in out.items()
+        field: _matrix(field, array, shape, left.x.dtype) for field, array in out.items()
     }
+    fill = fill_here if backend is None else backend.fill
     fill(kernel, left, right, matrices, size=size, progress=progress)
     return matrices
+
+
+def _matrix(field: Field, given: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The array that was given, or a new one."""
+    if given is None:
+        try:
+            return np.empty(shape, dtype)
+        except MemoryError:  # a limit that nobody can ask for
+            needed = human(int(np.prod([float(size) for size in shape])) * dtype.itemsize)
+            raise MemoryBudgetError(
+                f"A kernel matrix of shape {shape} in {dtype} needs {needed}, which this process cannot have. Let it "
+                "grow on disk: out=everwide.scale.Store(path)."
+            ) from None
+    if given.shape != shape or given.dtype != dtype:
+        raise InputError(f"out for {field} is {given.dtype} {given.shape}, expected {dtype} {shape}.")
+    return given
 
 
 def _kernel(
