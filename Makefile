@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression images selection lookahead curvature clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates store uci regression images selection lookahead curvature clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -114,6 +114,9 @@ attribution: $(VENV)/.has-test  ## attribution beside TRAK and retrained network
 
 rates: $(VENV)/.has-test  ## recommended learning rates against sweeps of rates; ARGS= to benchmarks/rates.py
 	$(BIN)/python benchmarks/rates.py $(ARGS)
+
+store: $(VENV)/.has-test  ## kills, flipped bits and Dask workers against stores of kernels; ARGS= to benchmarks/store.py
+	$(BIN)/python benchmarks/store.py $(ARGS)
 
 uci regression images: $(VENV)/.has-test  ## estimators beside forests, boosting and SVMs on real data; ARGS= goes to the script
 	$(BIN)/python benchmarks/$@.py $(ARGS)

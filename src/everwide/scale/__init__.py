@@ -6,4 +6,5 @@
 from ._backends import AbstractBackend as AbstractBackend
 from ._backends import Devices as Devices
 from ._dask import Dask as Dask
+from ._product import product as product
 from ._store import Store as Store

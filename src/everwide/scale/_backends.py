@@ -1,9 +1,7 @@
 """Where tiles are computed: an interface, and all devices that JAX has here."""
 
 import abc
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +9,9 @@ import jax
 import numpy as np
 
 from .._checks import InputError
-from .._engine import Field, Progress, Rows, Size, Tile, fill
+from .._engine import Field, Progress, Rows, Size, fill
 from ..kernel import AbstractKernelFunction
-from ._work import Work
+from ._work import AbstractTask
 
 
 class AbstractBackend(abc.ABC):
@@ -38,8 +36,8 @@ class AbstractBackend(abc.ABC):
         """Matrices in memory."""
 
     @abc.abstractmethod
-    def run(self, work: Work, todo: Sequence[Tile]) -> Iterator[Tile]:
-        """Tiles of a store, in any order, each given out when it is written."""
+    def run(self, task: AbstractTask, items: Sequence[Any]) -> Iterator[Any]:
+        """Pieces of work on a store, in any order, each given out when it is done."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +78,8 @@ class Devices(AbstractBackend):
     ) -> None:
         fill(kernel, x1, x2, out, size=size, progress=progress, devices=self.chosen())
 
-    def run(self, work: Work, todo: Sequence[Tile]) -> Iterator[Tile]:
-        """One tile is written while the next is computed."""
-        devices, writing = self.chosen(), deque[Future[Tile]]()
-        with ThreadPoolExecutor(1) as pool:
-            for tile in todo:
-                writing.append(pool.submit(work.write, tile, work.compute(tile, devices)))
-                if len(writing) > 1:
-                    yield writing.popleft().result()
-            while writing:
-                yield writing.popleft().result()
+    def run(self, task: AbstractTask, items: Sequence[Any]) -> Iterator[Any]:
+        return task.here(items, self.chosen())
 
 
 HERE = Devices(())  # where JAX puts things

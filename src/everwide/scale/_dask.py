@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from .._checks import InputError, whole
-from .._engine import Field, Progress, Rows, Size, Tile
+from .._engine import Field, Progress, Rows, Size
 from ..kernel import AbstractKernelFunction
 from ._backends import AbstractBackend
-from ._work import Work, done_by_worker
+from ._work import AbstractTask
 
 _PATIENCE = 10  # seconds for a scheduler to answer, and for a first worker
 _AHEAD = 3  # tiles for each thread that workers have, so that none waits for the next
@@ -65,26 +65,25 @@ class Dask(AbstractBackend):
             "that all of them see."
         )
 
-    def run(self, work: Work, todo: Sequence[Tile]) -> Iterator[Tile]:
-        """A few tiles for each worker are under way; those that join later get some, too."""
+    def run(self, task: AbstractTask, items: Sequence[Any]) -> Iterator[Any]:
+        """A few pieces for each worker are under way; workers that join later get some, too."""
         distributed = _distributed()
-        with self._connected() as client:
+        with self._connected() as client, task.elsewhere() as sent:
             for file in self.files:
                 client.upload_file(str(file))
-            sent, waiting, running = work.elsewhere(), iter(todo), distributed.as_completed()
-            under_way: set[Any] = set()
+            waiting, running, under_way = iter(items), distributed.as_completed(), set[Any]()
             try:
                 while True:
                     for _ in range(max(1, _AHEAD * sum(client.nthreads().values()) - len(under_way))):
-                        if (tile := next(waiting, None)) is not None:
-                            future = client.submit(done_by_worker, sent, tile, pure=False)
+                        if (item := next(waiting, None)) is not None:
+                            future = client.submit(_done, sent, item, pure=False)
                             under_way.add(future)
                             running.add(future)
                     if not under_way:
                         return
                     future = next(running)
                     under_way.discard(future)
-                    yield Tile(*future.result())
+                    yield future.result()
             except distributed.KilledWorker as fault:
                 raise RuntimeError(
                     f"Workers died several times at the same tile ({fault}). Was it too large for their memory? The "
@@ -109,6 +108,11 @@ class Dask(AbstractBackend):
                 f"Dask({self.client!r}): expected a dask.distributed.Client, the address of a scheduler "
                 "('tcp://host:8786'), or nothing."
             )
+
+
+def _done(task: AbstractTask, item: Any) -> Any:
+    """What a worker does."""
+    return task(item)
 
 
 def _distributed() -> Any:

@@ -161,6 +161,14 @@ def opened(path: Path, header: Header) -> tuple[Files, bool]:
     return Files(path, known), True
 
 
+def kept(path: Path) -> Files:
+    """The store at this place, as it is."""
+    header = _read_header(path)
+    if header is None:
+        raise InputError(f"There is no store at {str(path)!r}. Fill one: everwide.gram(net, x, out=Store(path)).")
+    return Files(path, header)
+
+
 def _read_header(path: Path) -> Header | None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return None
