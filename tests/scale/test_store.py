@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide.scale import Store, _files, _store
+from everwide.scale import Store, _files, _store, _work
 from scale.worker import inputs, mark
 
 pytestmark = pytest.mark.once
@@ -213,12 +213,14 @@ def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(_store.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(ew.InputError, match=r"take \d+.\d kB, 1.0 kB are free there"):
-        ew.gram(NET, X, out=Store(tmp_path / "new"), tile=6)
+        ew.gram(NET, X, out=Store(tmp_path / "deep" / "new"), tile=6)
+    assert not (tmp_path / "deep").exists()
 
 
-def test_a_tile_counts_as_memory(tmp_path):
+def test_a_tile_counts_as_memory_and_what_is_refused_leaves_no_trace(tmp_path):
     with pytest.raises(ew.MemoryBudgetError, match="A tile of the store needs"):
         ew.gram(NET, X, out=Store(tmp_path / "run"), memory=1000)
+    assert not list(tmp_path.iterdir())
 
 
 def test_two_writers_do_not_hurt_each_other(tmp_path):
@@ -240,6 +242,24 @@ def test_two_writers_do_not_hurt_each_other(tmp_path):
     kept = ew.gram(NET, X, out=Store(tmp_path / "run")).ntk[:]
     alone = ew.gram(NET, X, out=Store(tmp_path / "alone"), tile=3).ntk[:]
     assert (kept == alone).all()
+
+
+def test_what_another_writer_has_done_is_not_done_again(tmp_path, monkeypatch):
+    compute, computed = _work.Work.compute, []
+
+    def counted(self, tile, *rest):
+        computed.append(tile)
+        return compute(self, tile, *rest)
+
+    def help_out(progress):
+        if progress.done == 2:
+            ew.gram(NET, X, out=Store(tmp_path / "run"))  # all that is left
+
+    monkeypatch.setattr(_work.Work, "compute", counted)
+    seen = []
+    ew.gram(NET, X, out=Store(tmp_path / "run"), tile=6, progress=lambda p: (seen.append(p.done), help_out(p)))
+    assert seen == list(range(11))
+    assert 10 <= len(computed) <= 11  # one may have been under way
 
 
 def test_what_killed_writers_left_is_removed_when_it_is_old(tmp_path):

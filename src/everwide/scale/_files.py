@@ -116,14 +116,17 @@ class Files:
             if image:
                 array[tile.mirrored(pairs).place()] = transposed(values[name], pairs)
 
+    def present(self, tile: Tile) -> bool:
+        """Whether all chunks of a tile are there, whatever is in them."""
+        return all(file.is_file() for file, _, _ in self._places(tile))
+
     def state(self, tile: Tile) -> State:
         """Whether a tile is there; every chunk of it is read, and its checksum compared."""
-        places = [chunk for name in self.header.kernels for chunk in self._chunks(name, tile)]
-        if not all(file.is_file() for file, _, _ in places):
+        if not self.present(tile):
             return State.MISSING
         arrays = self.arrays()
         try:
-            for _, name, place in places:
+            for _, name, place in self._places(tile):
                 arrays[name][place]
         except (ValueError, RuntimeError, OSError):  # a checksum, a length, a sector
             return State.DAMAGED
@@ -131,26 +134,26 @@ class Files:
 
     def drop(self, tile: Tile) -> None:
         """Remove its chunks."""
-        for name in self.header.kernels:
-            for file, _, _ in self._chunks(name, tile):
-                file.unlink(missing_ok=True)
+        for file, _, _ in self._places(tile):
+            file.unlink(missing_ok=True)
 
-    def _chunks(self, name: str, tile: Tile) -> Iterator[tuple[Path, str, tuple[slice, ...]]]:
-        """File, array and place of a tile's chunks: its own, and that of its image."""
+    def _places(self, tile: Tile) -> Iterator[tuple[Path, str, tuple[slice, ...]]]:
+        """File, array and place of a tile's chunks: its own, and those of its image."""
         size, rest = self.header.tile, ["0"] * (len(self.header.shape) - 2)
         images = self.header.symmetric and not self.header.triangle and tile.rows != tile.cols
-        for rows, cols in [(tile.rows, tile.cols), *([(tile.cols, tile.rows)] if images else [])]:
-            index = [str(rows.start // size.rows), str(cols.start // size.cols), *rest]
-            yield self.path.joinpath(name, "c", *index), name, (rows, cols)
+        for name in self.header.kernels:
+            for rows, cols in [(tile.rows, tile.cols), *([(tile.cols, tile.rows)] if images else [])]:
+                index = [str(rows.start // size.rows), str(cols.start // size.cols), *rest]
+                yield self.path.joinpath(name, "c", *index), name, (rows, cols)
 
 
 def opened(path: Path, header: Header) -> tuple[Files, bool]:
     """The store at this place, made where there is none; and whether it was there before."""
-    if (known := _read_header(path)) is None:
+    if (known := header_of(path)) is None:
         _remove_stale(path.parent.glob(f".{path.name}.*.new"))
         if _made(path, header):
             return Files(path, header), False
-        known = _read_header(path)  # somebody else was faster
+        known = header_of(path)  # somebody else was faster
         assert known is not None
     if strange := header.strangeness(known):
         raise InputError(
@@ -163,13 +166,14 @@ def opened(path: Path, header: Header) -> tuple[Files, bool]:
 
 def kept(path: Path) -> Files:
     """The store at this place, as it is."""
-    header = _read_header(path)
+    header = header_of(path)
     if header is None:
         raise InputError(f"There is no store at {str(path)!r}. Fill one: everwide.gram(net, x, out=Store(path)).")
     return Files(path, header)
 
 
-def _read_header(path: Path) -> Header | None:
+def header_of(path: Path) -> Header | None:
+    """Of the store at this place; `None` where there is nothing at all."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return None
     try:
@@ -210,7 +214,7 @@ def _made(path: Path, header: Header) -> bool:
         beside.rename(path)
         return True
     except OSError:
-        if _read_header(path) is None:
+        if header_of(path) is None:
             raise
         return False
     finally:

@@ -1,6 +1,7 @@
 """A kernel matrix on disk that loses nothing: what is there is kept, what is missing or damaged is computed."""
 
 import errno
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from .._engine import Field, Progress, Rows, Size, Tile, fitted, human, require
 from .._fingerprint import fingerprint
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction
 from ._backends import HERE, AbstractBackend
-from ._files import Files, Header, State, opened, versions
+from ._files import Files, Header, State, header_of, opened, versions
 from ._work import Work
 
 _LARGEST_TILE = 2048
@@ -78,17 +79,18 @@ class Store:
         progress: Callable[[Progress], None] | None,
     ) -> dict[Field, Any]:
         """Compute what is missing; returns `zarr` arrays by their names. `everwide.gram` calls it."""
-        files, there = opened(self.folder, self._header(kernel, x1, x2, names, tile))
+        wanted = self._header(kernel, x1, x2, names, tile)
+        self._check(Work(Files(self.folder, header_of(self.folder) or wanted), kernel, x1, x2), memory)
+        files, there = opened(self.folder, wanted)
         if tile is not None and there and files.header.tile != _cut(files.header.shape, tile):
             raise InputError(
                 f"tile={tile}: the store {str(self.path)!r} has tiles of {files.header.tile.rows} x "
                 f"{files.header.tile.cols} examples. Leave tile= out."
             )
-        work = Work(files, kernel, x1, x2)
-        require(work.bytes(), memory, "A tile of the store", "Pass a smaller tile=, or more memory=.")
         everything = files.header.tiles()
         todo = self._missing(files, everything) if there else everything
         self._check_disk(files.header.nbytes(todo))
+        work = Work(files, kernel, x1, x2)
         self._run(HERE if backend is None else backend, work, todo, len(everything), progress)
         return files.arrays()  # pyright: ignore[reportReturnType]
 
@@ -133,10 +135,18 @@ class Store:
             warn(text, UserWarning) if self.notice is None else self.notice(text)
         for tile in damaged:
             files.drop(tile)
-        return todo
+        begin = os.getpid() % max(1, len(todo))  # another process that fills this store is likely to be elsewhere
+        return todo[begin:] + todo[:begin]
+
+    def _check(self, work: Work, memory: int | None) -> None:
+        """Before there is a folder, which would remember what was refused."""
+        require(work.bytes(), memory, "A tile of the store", "Pass a smaller tile=, or more memory=.")
+        if header_of(self.folder) is None:
+            self._check_disk(work.files.header.nbytes(work.files.header.tiles()))
 
     def _check_disk(self, needed: int) -> None:
-        free = shutil.disk_usage(self.folder).free
+        there = next(folder for folder in (self.folder, *self.folder.parents) if folder.exists())
+        free = shutil.disk_usage(there).free
         if needed > free:
             raise InputError(
                 f"The tiles that {str(self.path)!r} lacks take {human(needed)}, {human(free)} are free there. Make "

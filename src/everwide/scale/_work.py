@@ -47,13 +47,16 @@ class Work(AbstractTask):
             raise InputError(
                 f"A worker has {here}, the store was begun with {expected}. Install the same versions there."
             )
-        return self.write(item, self.compute(item))
+        return item if self.files.present(item) else self.write(item, self.compute(item))
 
     def here(self, items: Sequence[Tile], devices: Sequence[Any]) -> Iterator[Tile]:
-        """One tile is written while the next is computed."""
+        """One tile is written while the next is computed; what somebody else has written meanwhile is not."""
         writing = deque[Future[Tile]]()
         with ThreadPoolExecutor(1) as pool:
             for tile in items:
+                if self.files.present(tile):
+                    yield tile
+                    continue
                 writing.append(pool.submit(self.write, tile, self.compute(tile, devices)))
                 if len(writing) > 1:
                     yield writing.popleft().result()
