@@ -23,6 +23,7 @@ HEADING = ("what", "how often", "came through", "seen")
 ROWS, TILE = 3072, 128  # 300 tiles of both kernels
 IMAGES, IMAGE_TILE = 384, 48  # 36 tiles
 # A worker is one core: two of them can be twice as fast as one, and no faster.
+PATIENCE = 120  # seconds until a nanny has started another worker
 ONE_CORE = {"NPROC": "1", "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -115,7 +116,7 @@ def killed_workers(trials: int, expected: dict[str, bytes], rng: np.random.Gener
     with cluster(2) as client:
         seconds = timed(client, net, x, TILE)
         for trial in range(trials):
-            client.wait_for_workers(2)
+            client.wait_for_workers(2, timeout=PATIENCE)
             pids, shot = list(client.run(os.getpid).values()), []
             moment = time.perf_counter() + float(rng.uniform(0, seconds))
 
