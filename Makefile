@@ -23,7 +23,7 @@ define SUITE
 	JAX_ENABLE_X64=1 $(call PYTEST,$(1),-m "not slow and not once and as_users" $(if $(ARGS),,tests))
 endef
 
-.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates uci regression robustness images selection lookahead curvature scale architectures clean bench-training bench-empirical
+.PHONY: help report test test-all test-properties test-lowest test-next test-torch wheel-check check format api bench accuracy docs reproduce forecast pilots features curves curves-prior attribution doctor rates store uci regression robustness images selection lookahead curvature scale architectures clean bench-training bench-empirical
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -121,6 +121,9 @@ images: $(VENV)/.has-test  ## convolutional kernels beside an SVM; ARGS= to benc
 # Idle threads sleep: CPU seconds are those of work.
 uci regression robustness: .bench-tables/.installed  ## estimators beside boosting, xRFM, forests, SVMs and a GP; ARGS= to the script
 	OMP_WAIT_POLICY=passive .bench-tables/bin/python benchmarks/$@.py $(ARGS)
+
+store: $(VENV)/.has-test  ## kills, flipped bits and Dask workers against stores of kernels; ARGS= to benchmarks/store.py
+	$(BIN)/python benchmarks/store.py $(ARGS)
 
 lookahead: $(VENV)/.has-test  ## all candidates and labels at once against retraining; ARGS= to benchmarks/lookahead.py
 	$(BIN)/python benchmarks/lookahead.py $(ARGS)

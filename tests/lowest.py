@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-EXTRAS = ("cpu", "cli")
+EXTRAS = ("cpu", "cli", "dask")
 
 
 def lowest(requirement: str) -> str:

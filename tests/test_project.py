@@ -158,7 +158,19 @@ def in_fresh_python(code: str) -> str:
 
 
 def test_import_is_light():
-    heavy = ["sklearn", "typer", "rich", "matplotlib", "numba", "pandas", "hypothesis", "pytest"]
+    heavy = [
+        "sklearn",
+        "typer",
+        "rich",
+        "matplotlib",
+        "numba",
+        "pandas",
+        "zarr",
+        "dask",
+        "distributed",
+        "hypothesis",
+        "pytest",
+    ]
     assert in_fresh_python(f"import everwide, sys; print(sorted(set({heavy}) & set(sys.modules)))") == "[]"
 
 

@@ -62,6 +62,7 @@ _ROOMS = (
     "linearization",
     "optim",
     "report",
+    "scale",
     "selection",
     "signal",
     "spectral",

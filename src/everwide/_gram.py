@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -11,21 +11,24 @@ from ._engine import (
     Field,
     Gram,
     KernelOperator,
+    MemoryBudgetError,
     Progress,
     RowBlocks,
     Rows,
     Size,
     as_rows,
-    fill,
     fitted,
+    human,
     paired,
     plan_memory,
 )
 from ._engine import diagonal as exact_diagonal
+from ._engine import fill as fill_here
 from ._estimates import DRAWS, Asked, averaged
 from ._kernels import Infinite, compiled
 from .kernel import AbstractKernelFunction
 from .layers import AbstractLayer
+from .scale import AbstractBackend, Store
 from .signal import Parametrization
 
 Network = AbstractLayer | AbstractKernelFunction
@@ -41,7 +44,8 @@ def gram(
     width: int | None = None,
     tile: int | None = None,
     memory: int | None = None,
-    out: Gram | None = None,
+    out: Gram | Store | None = None,
+    backend: AbstractBackend | None = None,
     progress: Callable[[Progress], None] | None = None,
     draws: int = DRAWS,
     tolerance: float | None = None,
@@ -60,7 +64,8 @@ def gram(
         width: As in `net.init`; it matters only where the limit depends on it.
         tile: Examples in a tile.
         memory: Bytes that may be used; `None`: half of what is free.
-        out: A pair of arrays to write into, for example on disk.
+        out: A pair of arrays to write into; or a `scale.Store`, a folder that keeps what was computed.
+        backend: Where tiles are computed: `scale.Devices()`, `scale.Dask(client)`; by default here.
         progress: Called after every tile.
         draws: How often layers that are sampled are drawn anew; without such layers, nothing is drawn.
         tolerance: The largest standard error that is asked for, as a share of the largest entry: more is drawn until it
@@ -68,7 +73,8 @@ def gram(
 
     Returns:
         The matrices `nngp` and `ntk`, `(n1, n2)`; sites that the network leaves follow. `error` has the standard
-        errors of both where layers are sampled (`layers.Sampled`), and is `None` elsewhere.
+        errors of both where layers are sampled (`layers.Sampled`), and is `None` elsewhere. Of a store they are `zarr`
+        arrays: slices of them are read from disk.
 
     >>> import everwide as ew, numpy as np
     >>> net = ew.Serial(ew.Dense(w_std=2**0.5), ew.Relu(), ew.Dense(1))
@@ -77,12 +83,42 @@ def gram(
     (3, 3)
 
     """
-    nngp, ntk = (None, None) if out is None else out
+    nngp, ntk = (out, out) if out is None or isinstance(out, Store) else out
     asked = Asked(whole(draws, "draws", 2), None if tolerance is None else positive(tolerance, "tolerance"))
     both, error = _matrices(
-        {"nngp": nngp, "ntk": ntk}, net, x1, x2, parametrization, width, tile, memory, progress, asked
+        {"nngp": nngp, "ntk": ntk}, net, x1, x2, parametrization, width, tile, memory, backend, progress, asked
     )
     return Gram(both["nngp"], both["ntk"], None if error is None else Gram(error["nngp"], error["ntk"]))
+
+
+@overload
+def nngp(
+    net: Network,
+    x1: Any,
+    x2: Any = None,
+    *,
+    width: int | None = None,
+    tile: int | None = None,
+    memory: int | None = None,
+    out: np.ndarray | None = None,
+    backend: AbstractBackend | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> np.ndarray: ...
+
+
+@overload
+def nngp(
+    net: Network,
+    x1: Any,
+    x2: Any = None,
+    *,
+    width: int | None = None,
+    tile: int | None = None,
+    memory: int | None = None,
+    out: Store,
+    backend: AbstractBackend | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Any: ...
 
 
 def nngp(
@@ -93,9 +129,10 @@ def nngp(
     width: int | None = None,
     tile: int | None = None,
     memory: int | None = None,
-    out: np.ndarray | None = None,
+    out: np.ndarray | Store | None = None,
+    backend: AbstractBackend | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> np.ndarray:
+) -> Any:
     """The NNGP kernel alone: the covariance of outputs at initialization, which no parametrization changes.
 
     Args:
@@ -105,7 +142,8 @@ def nngp(
         width: As in `gram`.
         tile: Examples in a tile.
         memory: Bytes that may be used; `None`: half of what is free.
-        out: An array to write into.
+        out: An array to write into, or a `scale.Store`.
+        backend: As in `gram`.
         progress: Called after every tile.
 
     Returns:
@@ -116,7 +154,40 @@ def nngp(
     (3, 3)
 
     """
-    return _matrices({"nngp": out}, net, x1, x2, Parametrization.NTK, width, tile, memory, progress)[0]["nngp"]
+    law = Parametrization.NTK
+    return _matrices({"nngp": out}, net, x1, x2, law, width, tile, memory, backend, progress)[0]["nngp"]
+
+
+@overload
+def ntk(
+    net: Network,
+    x1: Any,
+    x2: Any = None,
+    *,
+    parametrization: Parametrization | str = Parametrization.NTK,
+    width: int | None = None,
+    tile: int | None = None,
+    memory: int | None = None,
+    out: np.ndarray | None = None,
+    backend: AbstractBackend | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> np.ndarray: ...
+
+
+@overload
+def ntk(
+    net: Network,
+    x1: Any,
+    x2: Any = None,
+    *,
+    parametrization: Parametrization | str = Parametrization.NTK,
+    width: int | None = None,
+    tile: int | None = None,
+    memory: int | None = None,
+    out: Store,
+    backend: AbstractBackend | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Any: ...
 
 
 def ntk(
@@ -128,9 +199,10 @@ def ntk(
     width: int | None = None,
     tile: int | None = None,
     memory: int | None = None,
-    out: np.ndarray | None = None,
+    out: np.ndarray | Store | None = None,
+    backend: AbstractBackend | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> np.ndarray:
+) -> Any:
     """The neural tangent kernel alone.
 
     Args:
@@ -141,7 +213,8 @@ def ntk(
         width: As in `gram`.
         tile: Examples in a tile.
         memory: Bytes that may be used; `None`: half of what is free.
-        out: An array to write into.
+        out: An array to write into, or a `scale.Store`.
+        backend: As in `gram`.
         progress: Called after every tile.
 
     Returns:
@@ -152,7 +225,7 @@ def ntk(
     (3, 2)
 
     """
-    return _matrices({"ntk": out}, net, x1, x2, parametrization, width, tile, memory, progress)[0]["ntk"]
+    return _matrices({"ntk": out}, net, x1, x2, parametrization, width, tile, memory, backend, progress)[0]["ntk"]
 
 
 def diagonal(
@@ -202,8 +275,8 @@ class NetworkKernel:
 
     def cross(self, x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
         """Of some rows with others."""
-        law = (self.parametrization, self.width, None, None, None)
-        matrix = _matrices({self.which: None}, self.net, _more(x1), _more(x2), *law)[self.which]
+        law = (self.parametrization, self.width, None, None, None, None)
+        matrix = _matrices({self.which: None}, self.net, _more(x1), _more(x2), *law)[0][self.which]
         return matrix[: len(x1), : len(x2)]
 
     def diagonal(self, x: np.ndarray) -> np.ndarray:
@@ -266,7 +339,7 @@ def operator(
 
 
 def _matrices(
-    out: dict[Field, np.ndarray | None],
+    out: dict[Field, np.ndarray | Store | None],
     net: Network,
     x1: Any,
     x2: Any,
@@ -274,25 +347,33 @@ def _matrices(
     width: int | None,
     tile: int | None,
     memory: int | None,
+    backend: AbstractBackend | None,
     progress: Callable[[Progress], None] | None,
     asked: Asked = Asked(),  # noqa: B008 - a tuple of numbers
-) -> tuple[dict[Field, np.ndarray], dict[Field, np.ndarray] | None]:
-    """The kernels that `out` names, in its arrays where it has some, and standard errors; the rest is as in `gram`."""
+) -> tuple[dict[Field, Any], dict[Field, np.ndarray] | None]:
+    """The kernels that `out` names, in its arrays or its store, and standard errors; the rest is as in `gram`."""
+    if not isinstance(backend, AbstractBackend | None):
+        raise InputError(f"backend={backend!r}: expected everwide.scale.Devices() or everwide.scale.Dask(client).")
     left, right = paired(x1, x2)
     n1, n2 = len(left), len(left if right is None else right)
-    entries = n1 * (n1 + 1) // 2 if right is None else n1 * n2
-    kernel = _kernel(net, left, entries, parametrization, width)
+    kernel = _kernel(net, left, n1 * (n1 + 1) // 2 if right is None else n1 * n2, parametrization, width)
+    sampled = isinstance(kernel, Infinite) and kernel.sampled
+    store = next((one for one in out.values() if isinstance(one, Store)), None)
+    if store is not None:
+        if sampled:
+            raise InputError(
+                "The network has sampled layers, and a store keeps what is exact. Leave out=Store(...) out."
+            )
+        given = {"tile": tile, "memory": memory, "backend": backend, "progress": progress}
+        return store.fill(kernel, left, right, tuple(out), **given), None
     most = kernel.examples_per_tile(left.x.itemsize) if tile is None else whole(tile, "tile")
-    size, shape, dtype = Size(fitted(n1, most), fitted(n2, most)), (n1, n2, *kernel.site_shape()), left.x.dtype
-    given = {field: array for field, array in out.items() if array is not None}
-    plan_memory(kernel, shape, dtype, len(out) - len(given), size, memory)
-    for field, array in given.items():
-        if array.shape != shape or array.dtype != dtype:
-            raise InputError(f"out for {field} is {array.dtype} {array.shape}, expected {dtype} {shape}.")
+    size, shape = Size(fitted(n1, most), fitted(n2, most)), (n1, n2, *kernel.site_shape())
+    plan_memory(kernel, shape, left.x.dtype, sum(array is None for array in out.values()), size, memory)
     matrices: dict[Field, np.ndarray] = {
-        field: np.empty(shape, dtype) if array is None else array for field, array in out.items()
+        field: _matrix(field, array, shape, left.x.dtype) for field, array in out.items()
     }
-    if not (isinstance(kernel, Infinite) and kernel.sampled):
+    fill = fill_here if backend is None else backend.fill
+    if not sampled:
         fill(kernel, left, right, matrices, size=size, progress=progress)
         return matrices, None
 
@@ -304,6 +385,22 @@ def _matrices(
     for field, matrix in matrices.items():
         matrix[...] = mean[field]
     return matrices, error
+
+
+def _matrix(field: Field, given: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The array that was given, or a new one."""
+    if given is None:
+        try:
+            return np.empty(shape, dtype)
+        except MemoryError:  # a limit that nobody can ask for
+            needed = human(int(np.prod([float(size) for size in shape])) * dtype.itemsize)
+            raise MemoryBudgetError(
+                f"A kernel matrix of shape {shape} in {dtype} needs {needed}, which this process cannot have. Let it "
+                "grow on disk: out=everwide.scale.Store(path)."
+            ) from None
+    if given.shape != shape or given.dtype != dtype:
+        raise InputError(f"out for {field} is {given.dtype} {given.shape}, expected {dtype} {shape}.")
+    return given
 
 
 def _kernel(

@@ -115,3 +115,71 @@ def test_an_interruption_while_writing_keeps_the_old_file(run, tmp_path, numbers
     assert run("gram", numbers, "model.py:small", "-o", "K.npy").exit_code == 130
     assert (tmp_path / "K.npy").read_text() == "old"
     assert not list(tmp_path.glob(".K*"))
+
+
+def test_a_store_goes_on_where_it_was_stopped(run, tmp_path, numbers, monkeypatch):
+    command = ("gram", numbers, "model.py:small", "--store", "run")
+    first = run(*command, "--which", "both")
+    assert first.exit_code == 0, first.output
+    assert "nngp, ntk: 80 x 80 in float64" in first.stdout
+    refused = run(*command, "--which", "both")
+    assert refused.exit_code == 1
+    assert "holds 1 of 1 tiles of this kernel already. Go on with resume=True (--resume)" in refused.stderr
+    again = run(*command, "--which", "both", "--resume", "--json")
+    assert again.exit_code == 0, again.output
+    assert "run holds 1 of 1 tiles, whole; 0 to go." in again.stderr
+    assert json.loads(again.stdout)["output"] == "run"
+    chunk = next(file for file in (tmp_path / "run" / "ntk" / "c").rglob("*") if file.is_file())
+    chunk.write_bytes(b"half" + chunk.read_bytes()[4:])
+    mended = run(*command, "--which", "both", "--resume")
+    assert "run holds 0 of 1 tiles, whole; 1 to go." in mended.stderr
+    assert "Damaged tiles in run are computed again" in mended.stderr
+    other = run(*command, "--resume")
+    assert other.exit_code == 1
+    assert "holds the kernel of something else: nngp and ntk instead of ntk" in other.stderr
+
+
+def test_an_interrupted_store_says_how_to_go_on(run, numbers, monkeypatch):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ew, "ntk", stop)
+    result = run("gram", numbers, "model.py:small", "--store", "run")
+    assert result.exit_code == 130
+    assert "interrupted: finished tiles are kept in run; --resume goes on." in result.stderr
+
+
+def test_a_scheduler_gets_the_file_of_the_network(run, tmp_path, numbers):
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+        address = cluster.scheduler_address
+        result = run("gram", numbers, "model.py:small", "--store", "run", "--scheduler", address)
+    assert result.exit_code == 0, result.output
+    assert "written to run" in result.stdout
+    assert (tmp_path / "run" / "rows").is_dir()  # workers read them there
+    nobody = run("gram", numbers, "mlp", "--store", "new", "--scheduler", "http://127.0.0.1:9")
+    assert nobody.exit_code == 1
+    assert "No scheduler of Dask answers" in nobody.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-o", "K.npy", "--store", "run"), "into a file or into a store"),
+        (("-o", "K.npy", "--resume"), "there is no store"),
+        (("-o", "K.npy", "--scheduler", "tcp://127.0.0.1:9"), "there is no store"),
+    ],
+)
+def test_faults_of_stores_exit_with_2(run, numbers, arguments, message):
+    result = run("gram", numbers, "mlp", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_gigabytes_are_not_unpacked(run, tmp_path):
+    np.savez_compressed(tmp_path / "rows.npz", X=np.zeros((100_000, 3), np.int8))
+    result = run("gram", "rows.npz", "mlp", "-o", "K.npy", "--memory", "1000000")
+    assert result.exit_code == 1
+    assert "X in rows.npz has 100000 rows: their kernel matrix does not fit into memory, at most 353" in result.stderr
+    assert "--store" in result.stderr

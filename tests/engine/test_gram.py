@@ -4,6 +4,10 @@ Matrices have the dtype of the data, whatever the default is. The tests that sho
 others, with float64 data, run once.
 """
 
+import os
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pandas as pd
@@ -132,7 +136,7 @@ def test_out_is_written_in_place(tmp_path):
 
 @pytest.mark.once
 def test_memory_is_counted_before_it_is_spent():
-    with pytest.raises(ew.MemoryBudgetError, match=r"needs \d+\.\d MB, 1\.0 MB are available.*memmap"):
+    with pytest.raises(ew.MemoryBudgetError, match=r"needs \d+\.\d MB, 1\.0 MB are available.*Store"):
         ew.gram(NET, rows(300, 3), memory=1_000_000)
     with pytest.raises(ew.MemoryBudgetError, match="TB"):
         ew.ntk(NET, np.broadcast_to(np.ones((1, 2), np.float32), (4_000_000, 2)))
@@ -169,3 +173,25 @@ def test_mirror_images_of_tiles_with_sites(sites, pairs):
     kernel = ew.Infinite(ew.Serial(ew.Conv((3,) * len(sites)), ew.Relu()), (*sites, 2), pairs=pairs)
     both, ordered = ew.gram(kernel, x, tile=2), ew.gram(kernel, x, x.copy(), tile=2)
     np.testing.assert_allclose(both.ntk, ordered.ntk, rtol=1e-6, atol=1e-6 * ordered.ntk.max())
+
+
+@pytest.mark.once
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of a process")
+def test_a_limit_of_the_process_is_said_in_our_words():
+    code = (
+        "import resource, numpy as np, everwide as ew\n"
+        "net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))\n"
+        "x = np.ones((50_000, 2), np.float32)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))\n"
+        "for memory in (None, 1 << 40):\n"
+        "    try: ew.ntk(net, x, memory=memory)\n"
+        "    except ew.MemoryBudgetError as fault: print(fault)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": ":".join(sys.path)}
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
+    counted, tried = done.stdout.splitlines() or ("", done.stderr)
+    assert "1 kernel matrix of shape (50000, 50000) in float32" in counted
+    assert "everwide.scale.Store(path)" in counted
+    assert "needs 10.0 GB, which this process cannot have" in tried
+    assert "everwide.scale.Store(path)" in tried

@@ -131,6 +131,28 @@ def test_what_would_not_fit_is_not_unpacked(tmp_path, monkeypatch):
         read_table(tmp_path / "bomb.npz")
 
 
+@pytest.mark.parametrize("names", ["Xy", "Z"])
+def test_a_shape_is_refused_before_it_is_unpacked(tmp_path, monkeypatch, names):
+    def unpacked(*arguments, **options):
+        raise AssertionError
+
+    np.savez_compressed(tmp_path / "wide.npz", **{name: np.zeros((3, 30_000), np.int8) for name in names})
+    np.savez_compressed(tmp_path / "long.npz", **{name: np.zeros((30_000, 3), np.int8) for name in names})
+    monkeypatch.setattr(np, "load", unpacked)
+    with pytest.raises(TableError, match=r"[XZ] in wide\.npz has 30000 numbers in a row, at most 20000 can be used"):
+        read_inputs(tmp_path / "wide.npz")
+    with pytest.raises(MemoryBudgetError, match=r"[XZ] in long\.npz has 30000 rows: .* at most 29999 rows do"):
+        read_inputs(tmp_path / "long.npz", most_rows=29_999)
+
+
+def test_numbers_count_as_what_they_become(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "small.npz", X=np.zeros((1000, 3), np.int8))
+    counted = []
+    monkeypatch.setattr(_arrays, "require", lambda needed, *rest: counted.append(needed))
+    read_inputs(tmp_path / "small.npz")
+    assert counted[0] >= (1 + 8) * 3000
+
+
 def test_an_npy_file_is_a_table_or_a_record(tmp_path):
     np.save(tmp_path / "plain.npy", np.column_stack([X, NUMBERS]))
     table = read_table(tmp_path / "plain.npy")

@@ -13,6 +13,7 @@ from ._inputs import count as count
 from ._inputs import eigenvalue_noise as eigenvalue_noise
 from ._inputs import human as human
 from ._inputs import matching as matching
+from ._inputs import most_rows as most_rows
 from ._inputs import paired as paired
 from ._inputs import precision as precision
 from ._inputs import require as require
@@ -32,6 +33,7 @@ from ._matrix import fitted as fitted
 from ._matrix import lower_twice as lower_twice
 from ._matrix import plan_memory as plan_memory
 from ._matrix import tiles as tiles
+from ._matrix import transposed as transposed
 from ._matrix import trusted_filter_jit as trusted_filter_jit
 from ._matrix import trusted_jit as trusted_jit
 from ._matrix import write as write

@@ -1,5 +1,6 @@
 """From what people have to what is computed with: rows and kernel matrices are checked, memory is counted first."""
 
+import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,11 @@ from jaxtyping import Float
 
 from .._checks import InputError
 from ..kernel import Edges, Inputs
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None
 
 _COPIES = 4  # a kernel matrix, its decomposition, and what LAPACK works in
 _ROUNDING = 1e3  # units of rounding by which entries may differ from their mirror images
@@ -27,6 +33,10 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def part(self, rows: slice) -> "Rows":
+        """Some of the examples, without a copy."""
+        return Rows(*jax.tree.map(lambda a: a[rows], (self.x, self.mask, self.graph)))
 
     def cut(self, start: int, size: int) -> Inputs:
         """`size` examples from `start` on; a ragged end repeats its last example, so that shapes never change."""
@@ -209,7 +219,18 @@ def available_memory() -> int:
     cap, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     if cap.exists() and used.exists() and cap.read_text().strip().isdigit():
         limits.append(int(cap.read_text()) - int(used.read_text()))
-    return min(limits, default=1 << 62)
+    return max(0, min([*limits, *_limit_of_process()], default=1 << 62))
+
+
+def _limit_of_process() -> list[int]:
+    """What `ulimit -v` leaves, where there is one: numpy and XLA would fail with words of their own."""
+    statm = Path("/proc/self/statm")
+    if resource is None or not statm.exists():
+        return []
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return []
+    return [most - int(statm.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")]
 
 
 def budget(memory: int | None) -> int:
@@ -225,6 +246,11 @@ def require(needed: int, memory: int | None, what: str, way_out: str) -> None:
     have = budget(memory)
     if needed > have:
         raise MemoryBudgetError(f"{what} needs {human(needed)}, {human(have)} are available. {way_out}")
+
+
+def most_rows(memory: int | None, itemsize: int) -> int:
+    """Of a square matrix that stays within the budget."""
+    return math.isqrt(max(0, budget(memory)) // itemsize)
 
 
 def human(size: int) -> str:

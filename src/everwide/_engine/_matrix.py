@@ -6,9 +6,10 @@ Knows nothing about networks.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from itertools import cycle
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -244,24 +245,29 @@ def _block_with_itself(job: Job, x: Inputs) -> Values:
 
 
 def computed(
-    job: Job, x1: Rows, x2: Rows, todo: Iterable[Tile], size: Size
+    job: Job, x1: Rows, x2: Rows, todo: Iterable[Tile], size: Size, devices: Sequence[Any] = ()
 ) -> Iterator[tuple[Tile, dict[str, np.ndarray]]]:
-    """Finished tiles of at most `size`, a few in flight: one is written while the next is computed."""
+    """Finished tiles of at most `size`, a few in flight: one is written while the next is computed.
+
+    `devices` take turns; without them everything is where JAX puts it.
+    """
+    places = list(devices) or [None]
     with jax.enable_x64(True):
-        left = _blocks(x1, size.rows)
-        right = left if x1 is x2 else _blocks(x2, size.cols)
+        left = [_blocks(x1, size.rows, place) for place in places]
+        right = left if x1 is x2 else [_blocks(x2, size.cols, place) for place in places]
 
     def started() -> Iterator[tuple[Tile, Values]]:
-        for tile in todo:
+        for tile, rows, cols in zip(todo, cycle(left), cycle(right), strict=False):
             with jax.enable_x64(True):  # not around the yield: the setting belongs to the caller
-                values = job(left[tile.rows.start], right[tile.cols.start])
+                values = job(rows[tile.rows.start], cols[tile.cols.start])
             yield tile, values
 
-    return finished(started())
+    return finished(started(), in_flight=2 * len(places))
 
 
-def _blocks(x: Rows, size: int) -> dict[int, Inputs]:
-    return {i: x.cut(i, size) for i in range(0, len(x), size)}
+def _blocks(x: Rows, size: int, place: Any) -> dict[int, Inputs]:
+    cut = {i: x.cut(i, size) for i in range(0, len(x), size)}
+    return cut if place is None else jax.device_put(cut, place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,11 +296,12 @@ def fill(
     *,
     size: Size,
     progress: Callable[[Progress], None] | None = None,
+    devices: Sequence[Any] = (),
 ) -> None:
     """Write the requested kernels between `x1` and `x2` into `out`; `x2=None` means symmetric."""
     symmetric, other = x2 is None, x1 if x2 is None else x2
     todo = list(tiles(len(x1), len(other), size, symmetric=symmetric))
-    done = computed(Job(kernel.quick(), tuple(out)), x1, other, todo, size)
+    done = computed(Job(kernel.quick(), tuple(out)), x1, other, todo, size, devices)
     if kernel.quick() is not kernel:
         done = _completed(done, Job(kernel, tuple(out)), x1, other, size, symmetric=symmetric)
     collect(done, out, kernel.pairs if symmetric else None, total=len(todo), progress=progress)
@@ -363,5 +370,5 @@ def plan_memory(
         f"{fields} kernel matri{'x' if fields == 1 else 'ces'} of shape {shape} in {dtype} "
         f"with tiles of {size.rows} x {size.cols} examples",
         "Ask for one kernel only (everwide.ntk or everwide.nngp), pass float32 data or fewer rows, "
-        "or give out= an array on disk (numpy.memmap).",
+        "or let it grow on disk: out=everwide.scale.Store(path).",
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from .._engine import human
+from .._engine import human, most_rows
 from .._words import number
 from ..layers import AbstractLayer
 from ..tables import Table, read_inputs
@@ -30,9 +30,36 @@ from ._show import (
 
 EPILOG = examples(
     "gram train.npz mlp -o K.npy",
+    "gram train.npz cnn --store run --resume",
     "gram train.csv model.py:net --target price --standardize -o K.npz --which both",
     "gram train.npz cnn --other test.npz -o cross.npy",
 )
+
+
+Stored = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        file_okay=False,
+        help="Instead of -o: keep tiles in a zarr store, with checksums. A run that was stopped can go on.",
+    ),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with a store that is there.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Of Dask, such as tcp://host:8786: its workers write into the store."),
+]
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="K.npy|K.npz", help="Where the kernel goes; folders are made."),
+]
+Standardize = Annotated[
+    bool, typer.Option("--standardize/--raw", help="Bring columns to mean 0 and variance 1, or leave them.")
+]
+Memory = Annotated[int | None, typer.Option(min=1, help="Bytes to be used; by default half of what is free.")]
+_WHEN_STOPPED = "nothing was written."
 
 
 class Which(enum.StrEnum):
@@ -46,41 +73,50 @@ class Which(enum.StrEnum):
 def gram(
     data: Data,
     net: NetArgument,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="K.npy|K.npz", help="Where the kernel goes; folders are made.")
-    ],
+    output: Output = None,
     which: Annotated[Which, typer.Option(help="Of the trained network, of the random one, or both.")] = Which.NTK,
+    store: Stored = None,
+    resume: Resume = False,
+    scheduler: Scheduler = None,
     other: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Rows of DATA against rows of this file.")
     ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="A column that is no input; by default all are.")
     ] = None,
-    standardize: Annotated[
-        bool, typer.Option("--standardize/--raw", help="Bring columns to mean 0 and variance 1, or leave them.")
-    ] = False,
-    memory: Annotated[
-        int | None, typer.Option(min=1, help="Bytes to be used; by default half of what is free.")
-    ] = None,
+    standardize: Standardize = False,
+    memory: Memory = None,
     float32: Annotated[bool, typer.Option("--float32", help="Half the memory, and faster.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the kernel matrix of the rows of a file: exact, tile by tile.
 
-    Memory is counted first. Nothing is left behind when it is interrupted.
+    Memory is counted first. Nothing is left behind when it is interrupted; a store keeps what was computed.
     """
-    _check_output(output, which)
-    with in_a_sentence():
-        files = (data,) if other is None else (data, other)
-        tables = read_inputs(*files, target=target)
+    _check_output(output, which, store, resume, scheduler)
+    with in_a_sentence(_WHEN_STOPPED if store is None else f"finished tiles are kept in {store}; --resume goes on."):
+        files, size = (data,) if other is None else (data, other), 4 if float32 else 8
+        most = most_rows(memory, size * (1 + (which is Which.BOTH))) if store is None and other is None else None
+        tables = read_inputs(*files, target=target, most_rows=most)
         network, parts = _shaped(net, tables)
         batches = [x.astype(np.float32) if float32 else x for x in (standardized(parts) if standardize else parts)]
         note(*tables[0].notes)
         start = time.perf_counter()
-        matrices = _computed(network, batches, which, memory)
-        _write(matrices, output)
-        facts = _facts(matrices, output, time.perf_counter() - start)
+        options = {} if store is None else _stored(store, resume, scheduler, net)
+        matrices = _computed(network, batches, which, memory, options)
+        if output is not None:
+            _write(matrices, output)
+        facts = _facts(matrices, output or store, time.perf_counter() - start)
         print_json(facts | {"notes": list(tables[0].notes)}) if as_json else _print(facts)
+
+
+def _stored(store: Path, resume: bool, scheduler: str | None, net: str) -> dict[str, Any]:
+    """A store, and the workers that fill it; these need the file of the network."""
+    from ..scale import Dask, Store
+
+    file = net.rpartition(":")[0]
+    backend = None if scheduler is None else Dask(scheduler, files=(file,) if file else ())
+    return {"out": Store(store, resume=resume, notice=note), "backend": backend}
 
 
 def _shaped(net: str, tables: tuple[Table, ...]) -> tuple[AbstractLayer, list[np.ndarray]]:
@@ -100,26 +136,36 @@ def standardized(batches: list[np.ndarray]) -> list[np.ndarray]:
     return [np.asarray(scaler.transform(x.reshape(-1, x.shape[-1]))).reshape(x.shape) for x in batches]
 
 
-def _check_output(output: Path, which: Which) -> None:
+def _check_output(output: Path | None, which: Which, store: Path | None, resume: bool, scheduler: str | None) -> None:
     option = "--output' / '-o"
-    if output.suffix not in (".npy", ".npz"):
+    if output is None and store is None:
+        raise misuse("missing: name a file that ends in .npy or .npz, or a folder with --store.", option)
+    if output is not None and store is not None:
+        raise misuse("a kernel goes into a file or into a store (--store), not both.", option)
+    if store is None and (resume or scheduler is not None):
+        what = "--resume" if resume else "--scheduler"
+        raise misuse("there is no store: name its folder with --store.", what)
+    if output is not None and output.suffix not in (".npy", ".npz"):
         raise misuse(f"{str(output)!r}: expected a name that ends in .npy or .npz.", option)
-    if which is Which.BOTH and output.suffix == ".npy":
+    if output is not None and which is Which.BOTH and output.suffix == ".npy":
         raise misuse("both kernels need a file that ends in .npz: .npy holds one array.", option)
 
 
-def _computed(net: AbstractLayer, batches: list[np.ndarray], which: Which, memory: int | None) -> dict[str, np.ndarray]:
+def _computed(
+    net: AbstractLayer, batches: list[np.ndarray], which: Which, memory: int | None, options: dict[str, Any]
+) -> dict[str, Any]:
     import everwide as ew
 
     rows, columns, size = len(batches[0]), len(batches[-1]), batches[0].itemsize
     count = 2 if which is Which.BOTH else 1
     note(f"{rows} x {columns} examples, {human(rows * columns * size * count)} for the result.")
     with bar("kernel") as tick:
+        given = {"memory": memory, "progress": tick, **options}
         if which is Which.BOTH:
-            both = ew.gram(net, *batches, memory=memory, progress=tick)
+            both = ew.gram(net, *batches, **given)
             return {"nngp": both.nngp, "ntk": both.ntk}
         one = ew.ntk if which is Which.NTK else ew.nngp
-        return {which.value: one(net, *batches, memory=memory, progress=tick)}
+        return {which.value: one(net, *batches, **given)}
 
 
 def _write(matrices: dict[str, np.ndarray], output: Path) -> None:
@@ -136,19 +182,20 @@ def _write(matrices: dict[str, np.ndarray], output: Path) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def _facts(matrices: dict[str, np.ndarray], output: Path, seconds: float) -> dict[str, Any]:
+def _facts(matrices: dict[str, Any], place: Path | None, seconds: float) -> dict[str, Any]:
     first = next(iter(matrices.values()))
+    means = {name: float(matrix.mean()) for name, matrix in matrices.items() if isinstance(matrix, np.ndarray)}
     return {
-        "output": str(output),
+        "output": str(place),
         "kernels": list(matrices),
         "shape": list(first.shape),
         "dtype": str(first.dtype),
-        "means": {name: float(matrix.mean()) for name, matrix in matrices.items()},
+        "means": means,  # a store is not read again for them
         "seconds": seconds,
     }
 
 
 def _print(facts: dict[str, Any]) -> None:
-    shape = " x ".join(map(str, facts["shape"]))
-    means = ", ".join(f"{name} (mean {number(mean, 4)})" for name, mean in facts["means"].items())
-    say(f"{means}: {shape} in {facts['dtype']}, {facts['seconds']:.1f} s, written to {facts['output']}")
+    shape, means = " x ".join(map(str, facts["shape"])), facts["means"]
+    names = ", ".join(f"{name} (mean {number(means[name], 4)})" if name in means else name for name in facts["kernels"])
+    say(f"{names}: {shape} in {facts['dtype']}, {facts['seconds']:.1f} s, written to {facts['output']}")

@@ -34,6 +34,8 @@ _EXTRAS = {
     "optax": "train",
     "diffrax": "train",
     "pyarrow": "parquet",
+    "zarr": "store",
+    "distributed": "dask",
 }
 
 

@@ -1,10 +1,11 @@
 """Arrays in .npz and .npy files. Pickles, which could run code, are refused."""
 
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -17,11 +18,11 @@ _TARGETS = ("y", "target", "targets", "labels", "label", "y_train")
 _CHANNELS = (1, 3, 4)
 
 
-def load(path: Path) -> dict[str, np.ndarray]:
+def load(path: Path, most_rows: int | None = None) -> dict[str, np.ndarray]:
     """The arrays of a file; that of an .npy file has no name."""
     try:
         with path.open("rb") as file:
-            packed = _is_packed(file, path.name)
+            packed = _is_packed(file, path.name, most_rows)
             loaded = np.load(file, allow_pickle=False)
             return {name: loaded[name] for name in loaded.files} if packed else {"": loaded}
     except (TableError, MemoryBudgetError):
@@ -37,8 +38,8 @@ def load(path: Path) -> dict[str, np.ndarray]:
         raise TableError(f"{path.name} cannot be read as arrays of numpy: {printable(fault, 200)}.") from None
 
 
-def _is_packed(file: BinaryIO, name: str) -> bool:
-    """Whether it is an .npz file; its arrays are counted before they are unpacked."""
+def _is_packed(file: BinaryIO, name: str, most_rows: int | None) -> bool:
+    """Whether it is an .npz file; its arrays are looked at and counted before they are unpacked."""
     start = file.read(6)
     file.seek(0)
     if start == b"\x93NUMPY":
@@ -46,10 +47,50 @@ def _is_packed(file: BinaryIO, name: str) -> bool:
     if not start.startswith(b"PK"):  # numpy would take it for a pickle
         raise TableError(f"{name} is not a file of numpy: expected what numpy.save or numpy.savez writes.")
     with zipfile.ZipFile(file) as archive:
-        unpacked = sum(part.file_size for part in archive.infolist())
+        packed = [
+            _Packed(part.filename.removesuffix(".npy"), part.file_size, _shape(archive, part.filename))
+            for part in archive.infolist()
+        ]
     file.seek(0)
-    require(2 * unpacked, None, f"Unpacking {name}", "Save fewer rows.")
+    largest = max((math.prod(part.shape) for part in packed), default=0)
+    needed = 2 * sum(part.size for part in packed) + 8 * largest  # numbers become float64
+    require(needed, None, f"Unpacking {name}", "Save fewer rows.")
+    for part in packed:
+        if len(packed) == 1 or part.name.lower() in _INPUTS:
+            _refuse_shape(part, name, most_rows)
     return True
+
+
+class _Packed(NamedTuple):
+    """An array of an .npz file, before it is unpacked."""
+
+    name: str
+    size: int
+    shape: tuple[int, ...]
+
+
+def _shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
+    """From the first bytes of an array; empty where these tell nothing, and numpy will say why."""
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    try:
+        with archive.open(name) as part:
+            reader = readers.get(np.lib.format.read_magic(part))
+            return () if reader is None else reader(part)[0]
+    except (ValueError, EOFError, SyntaxError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
+        return ()
+
+
+def _refuse_shape(packed: _Packed, source: str, most_rows: int | None) -> None:
+    """Gigabytes that nobody could use are not unpacked."""
+    rows, *rest = packed.shape or (0,)
+    what = f"{printable(packed.name)} in {source}"
+    if math.prod(rest) > MOST_COLUMNS:
+        raise TableError(f"{what} has {math.prod(rest)} numbers in a row, at most {MOST_COLUMNS} can be used.")
+    if most_rows is not None and rows > most_rows:
+        raise MemoryBudgetError(
+            f"{what} has {rows} rows: their kernel matrix does not fit into memory, at most {most_rows} rows do. Use "
+            "fewer rows, or keep the kernel on disk (--store)."
+        )
 
 
 def inputs_of(arrays: Mapping[str, np.ndarray], source: str, besides: str | None = None) -> tuple[str, np.ndarray]:

@@ -168,13 +168,16 @@ def read_table(path: str | Path, *, target: str | None = None, task: str | None 
     return _with_target(encoded_inputs(raw, frame, learned), learned, name)
 
 
-def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) -> tuple[Table, ...]:
+def read_inputs(
+    path: str | Path, *more: str | Path, target: str | None = None, most_rows: int | None = None
+) -> tuple[Table, ...]:
     """Examples without targets, of one file or several that are encoded alike.
 
     Args:
         path: of the first file.
         *more: of others, with the same columns.
         target: a column that is no input, and left out. By default all columns are inputs; of an .npz file, X.
+        most_rows: refuse files with more, before their arrays are unpacked.
 
     Returns:
         One `Table` for each file, whose `y` is `None`.
@@ -188,7 +191,7 @@ def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) 
     ((3, 3), None)
 
     """
-    raws = [raw_file(one) for one in (path, *more)]
+    raws = [raw_file(one, most_rows) for one in (path, *more)]
     if any(raw.frame is None for raw in raws):
         return tuple(_inputs_alone(raw, target) for raw in raws)
     frames = [_without(raw, target) for raw in raws]
@@ -203,8 +206,8 @@ def read_inputs(path: str | Path, *more: str | Path, target: str | None = None) 
     )
 
 
-def raw_file(path: str | Path) -> Raw:
-    """What a file holds, before anything is made of it."""
+def raw_file(path: str | Path, most_rows: int | None = None) -> Raw:
+    """What a file holds, before anything is made of it. Arrays with too many rows are not unpacked."""
     path = Path(path)
     kind, source = path.suffix.lower(), printable(path.name)
     if path.is_dir():
@@ -220,7 +223,7 @@ def raw_file(path: str | Path) -> Raw:
         elif kind == ".parquet":
             frame, notes = _parquet(path)
         else:
-            return _of_numpy(path, source)
+            return _of_numpy(path, source, most_rows)
         return Raw(frame, {}, source, notes)
     except OSError as fault:
         raise TableError(f"{source} cannot be read: {fault.strerror or fault}.") from None
@@ -244,8 +247,8 @@ def _parquet(path: Path) -> Framed:
     return Framed(frame, ())
 
 
-def _of_numpy(path: Path, source: str) -> Raw:
-    arrays = load(path)
+def _of_numpy(path: Path, source: str, most_rows: int | None) -> Raw:
+    arrays = load(path, most_rows)
     if not arrays:
         raise TableError(f"{source} holds no arrays: expected X and y (numpy.savez(file, X=..., y=...)).")
     alone = arrays.get("")
