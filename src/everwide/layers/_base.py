@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.tree_util import keystr
 from jaxtyping import Array
 
-from .._checks import example_shape
+from .._checks import example_shape, refuse_complex
 from .._trees import Hyper
 from ..kernel import Example, Kernel
 from ..signal import Demand, Parametrization, Signal
@@ -156,6 +156,7 @@ class AbstractLayer(eqx.Module):
         Returns:
             `(*sites, channels)` of the output.
         """
+        refuse_complex(x.x if isinstance(x, Example) else jnp.asarray(x), "x")
         example = x if isinstance(x, Example) else Example(jnp.asarray(x))
         example = example if key is None else Example(example.x, example.mask, example.graph, key)
         return self.forward(params, example.with_values(example.x)).x
