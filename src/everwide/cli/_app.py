@@ -8,6 +8,7 @@ import typer
 
 from ..tables import Table, read_table
 from . import _critical, _doctor, _explain, _forecast, _gram, _rate, _select
+from ._modules import for_table
 from ._reproduce import reproduce
 from ._show import (
     AsJson,
@@ -61,7 +62,8 @@ def report(
         note(*table.notes)
         from .. import report as package
 
-        network = named_network(net, "auto")
+        network, notes = for_table(named_network(net, "auto"), table)
+        note(*notes)
         with bar("report") as tick:
             made = package.study(table, net=network, quick=quick, seed=seed, progress=tick)
         page, numbers = made.write(output)

@@ -8,6 +8,7 @@ import typer
 
 from .._words import number
 from ..tables import read_table
+from ._modules import for_table
 from ._show import (
     AsJson,
     Data,
@@ -79,7 +80,9 @@ def forecast(
 
         table = read_table(data, target=target, task=task)
         goal = _goal(table.classes is not None, accuracy, error)
-        problem = prepare(table, named_network(net, "auto"), quick=quick, most=sample, seed=seed)
+        network, notes = for_table(named_network(net, "auto"), table)
+        note(*notes)
+        problem = prepare(table, network, quick=quick, most=sample, seed=seed)
         known = _known(problem, sizes, goal) if of == "kernel" else _trained(problem, sizes, goal, width)
         print_json(known) if as_json else _print(known) if of == "kernel" else _print_trained(known)
 

@@ -13,6 +13,7 @@ from .._engine import human
 from .._words import number
 from ..layers import AbstractLayer
 from ..tables import Table, read_inputs
+from ._modules import for_table
 from ._show import (
     AsJson,
     Data,
@@ -87,7 +88,8 @@ def _shaped(net: str, tables: tuple[Table, ...]) -> tuple[AbstractLayer, list[np
     """The network, and the examples of all tables in the shape that it reads."""
     from .._problem import shape_for
 
-    network = named_network(net)
+    network, notes = for_table(named_network(net), tables[0])
+    note(*notes)
     shape = shape_for(network, tables[0])
     return built(network, shape), [table.x.reshape(table.n, *shape) for table in tables]
 

@@ -8,6 +8,7 @@ import typer
 from .._walk import walk, with_outputs
 from .._words import number
 from ..tables import read_table
+from ._modules import for_table
 from ._show import (
     AsJson,
     Data,
@@ -64,7 +65,9 @@ def rate(
         from .._problem import prepare
         from ..theory.rates import fit_times, stable_rates
 
-        table, network = read_table(data, target=target, task=task), named_network(net, "auto")
+        table = read_table(data, target=target, task=task)
+        network, notes = for_table(named_network(net, "auto"), table)
+        note(*notes)
         problem = prepare(table, network, quick=quick, most=sample, seed=seed)
         kernel, y = problem.kernel.ntk, problem.y
         rates, times = stable_rates(kernel, y=y, momentum=momentum, net=problem.net), fit_times(kernel, None, y)

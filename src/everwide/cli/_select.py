@@ -9,6 +9,7 @@ import typer
 
 from .._checks import InputError
 from .._words import listed, several
+from ._modules import for_table
 from ._show import (
     AsJson,
     Data,
@@ -80,8 +81,10 @@ def select(
     with in_a_sentence():
         from ..tables import read_pool
 
-        network, besides = named_network(net, "auto"), [one for one in (groups, costs) if one is not None]
+        asked_for, besides = named_network(net, "auto"), [one for one in (groups, costs) if one is not None]
         pool = read_pool(data, target=target, task=task, besides=besides)
+        network, notes = for_table(asked_for, pool.table)
+        note(*notes)
         asked: dict[str, Any] = {"batch_size": size, "method": method, "task": pool.task, "seed": seed}
         asked |= _columns(pool, groups, costs)
         with bar("choosing rows") as tick:

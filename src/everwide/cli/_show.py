@@ -25,6 +25,8 @@ from .._presets import PRESETS, preset
 from .._words import number, plain
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
+from ..translation import is_module
+from ._modules import OwnModule
 
 FAULT, INTERRUPTED = 1, 130  # 2, for faults of usage, is typer's
 _EXTRAS = {
@@ -42,7 +44,10 @@ def _complete_networks(incomplete: str) -> list[str]:
 
 
 # Networks are arguments where they are the subject (explain, critical, gram), options where a table is.
-_NET_HELP = f"{', '.join(PRESETS)}, or FILE.py:NAME: a Python file, which is run, and a network in it."
+_NET_HELP = (
+    f"{', '.join(PRESETS)}, or FILE.py:NAME: a Python file, which is run, and a network in it, or a module of PyTorch, "
+    "Flax or Equinox."
+)
 NetArgument = Annotated[
     str, typer.Argument(metavar="NETWORK", help=_NET_HELP, autocompletion=_complete_networks, show_default=False)
 ]
@@ -210,8 +215,8 @@ ACTIVATIONS = (
 # fmt: on
 
 
-def named_network(target: str, *words: str) -> AbstractLayer | str:
-    """A network in a file; or a preset, or another of these words, by its name."""
+def named_network(target: str, *words: str) -> AbstractLayer | str | OwnModule:
+    """A network or a module in a file; or a preset, or another of these words, by its name."""
     known = (*PRESETS, *words)
     if target in known:
         return target
@@ -251,8 +256,8 @@ def _usage(message: str) -> typer.BadParameter:
     return misuse(message, "FILE.py:NAME")
 
 
-def load_network(target: str) -> AbstractLayer:
-    """The network of that name in that file, which is run for it."""
+def load_network(target: str) -> AbstractLayer | OwnModule:
+    """The network, or module, of that name in that file, which is run for it."""
     file, colon, name = target.rpartition(":")
     if not (file and colon and name.isidentifier()):
         raise _usage(f"{target!r} does not name a network: expected a file and a name in it, such as model.py:net.")
@@ -260,15 +265,18 @@ def load_network(target: str) -> AbstractLayer:
     if not path.is_file():
         raise _usage(f"there is no file {file!r} (seen from {str(Path.cwd())!r}).")
     module = _run_file(path)
-    known = sorted(n for n, value in vars(module).items() if isinstance(value, AbstractLayer))
+    known = sorted(n for n, value in vars(module).items() if isinstance(value, AbstractLayer) or is_module(value))
     hint = f"Networks in it: {', '.join(known)}." if known else "No network is assigned in it."
     if name not in vars(module):
         raise _usage(f"{file} does not define {name!r}. {hint}")
     value = vars(module)[name]
+    if is_module(value):
+        return OwnModule(value, target)
     if not isinstance(value, AbstractLayer):
         kind = "the class" if isinstance(value, type) else f"a {type(value).__name__}"
         raise _usage(
-            f"{name!r} in {file} is {kind}, not a network (an instance of everwide.layers.AbstractLayer). {hint}"
+            f"{name!r} in {file} is {kind}, not a network (an instance of everwide.layers.AbstractLayer, or a module "
+            f"of PyTorch, Flax NNX or Equinox). {hint}"
         )
     return value
 

@@ -1,0 +1,4 @@
+"""From a module of PyTorch, Flax or Equinox to a network of any width."""
+
+from ._translation import from_module as from_module
+from ._translation import is_module as is_module
