@@ -80,6 +80,7 @@ GEOMETRY = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", GEOMETRY)
 def test_torch_the_network_computes_what_the_module_computes(name):
     """With the weights of the module, the network of the translation has its outputs, at every place."""
