@@ -129,8 +129,8 @@ def _planned(layer: AbstractLayer, signal: Signal, wanted: Demand, depth: int) -
     steps, inside, after = [], signal, signal
     demands = parts.demands(wanted)[1:] if parts.is_known else []  # what other parts read is not known
     for i, (inner, writes) in enumerate(zip(parts.layers, demands, strict=False)):
-        found, out = _planned(inner, inside.at(i), writes, depth if plain else depth + 1)
-        steps += found
+        below, out = _planned(inner, inside.at(i), writes, depth if plain else depth + 1)
+        steps += below
         after = replace(out, path=signal.path)
         inside = after if parts.join == "chain" else inside
     if not plain:

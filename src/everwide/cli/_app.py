@@ -8,7 +8,6 @@ import typer
 
 from ..tables import Table, read_table
 from . import _critical, _doctor, _explain, _forecast, _gram, _rate, _select
-from ._modules import for_table
 from ._reproduce import reproduce
 from ._show import (
     AsJson,
@@ -21,7 +20,7 @@ from ._show import (
     examples,
     in_a_sentence,
     misuse,
-    named_network,
+    network_for,
     note,
     print_json,
     say,
@@ -62,8 +61,7 @@ def report(
         note(*table.notes)
         from .. import report as package
 
-        network, notes = for_table(named_network(net, "auto"), table)
-        note(*notes)
+        network = network_for(net, table, "auto")
         with bar("report") as tick:
             made = package.study(table, net=network, quick=quick, seed=seed, progress=tick)
         page, numbers = made.write(output)

@@ -8,7 +8,6 @@ import typer
 
 from .._words import number
 from ..tables import read_table
-from ._modules import for_table
 from ._show import (
     AsJson,
     Data,
@@ -22,7 +21,7 @@ from ._show import (
     examples,
     in_a_sentence,
     misuse,
-    named_network,
+    network_for,
     note,
     print_json,
     print_table,
@@ -80,9 +79,7 @@ def forecast(
 
         table = read_table(data, target=target, task=task)
         goal = _goal(table.classes is not None, accuracy, error)
-        network, notes = for_table(named_network(net, "auto"), table)
-        note(*notes)
-        problem = prepare(table, network, quick=quick, most=sample, seed=seed)
+        problem = prepare(table, network_for(net, table, "auto"), quick=quick, most=sample, seed=seed)
         known = _known(problem, sizes, goal) if of == "kernel" else _trained(problem, sizes, goal, width)
         print_json(known) if as_json else _print(known) if of == "kernel" else _print_trained(known)
 

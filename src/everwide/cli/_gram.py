@@ -13,7 +13,6 @@ from .._engine import human
 from .._words import number
 from ..layers import AbstractLayer
 from ..tables import Table, read_inputs
-from ._modules import for_table
 from ._show import (
     AsJson,
     Data,
@@ -23,7 +22,7 @@ from ._show import (
     examples,
     in_a_sentence,
     misuse,
-    named_network,
+    network_for,
     note,
     print_json,
     say,
@@ -88,8 +87,7 @@ def _shaped(net: str, tables: tuple[Table, ...]) -> tuple[AbstractLayer, list[np
     """The network, and the examples of all tables in the shape that it reads."""
     from .._problem import shape_for
 
-    network, notes = for_table(named_network(net), tables[0])
-    note(*notes)
+    network = network_for(net, tables[0])
     shape = shape_for(network, tables[0])
     return built(network, shape), [table.x.reshape(table.n, *shape) for table in tables]
 

@@ -32,12 +32,12 @@ class OwnModule:
         faults = []
         for shape, wanted in tried:
             try:
-                found = from_module(self.module, shape)
+                read = from_module(self.module, shape)
             except ArchitectureError as fault:
                 faults.append(fault)
             else:
-                if wanted in (None, found.input_shape):
-                    return found
+                if wanted in (None, read.input_shape):
+                    return read
         raise faults[0] if faults else ArchitectureError(f"{self.name} reads examples of none of the shapes {tried}.")
 
 
@@ -52,5 +52,5 @@ def for_table(net: AbstractLayer | str | OwnModule, table: Table) -> tuple[Abstr
     if not isinstance(net, OwnModule):
         return net, []
     flat, folded = tuple(table.x.shape[1:]), tuple(np.atleast_1d(table.shape).tolist())
-    found = net.for_examples(*dict.fromkeys((flat, folded)))
-    return found.net, notes_of(found)
+    read = net.for_examples(*dict.fromkeys((flat, folded)))
+    return read.net, notes_of(read)

@@ -8,7 +8,6 @@ import typer
 from .._walk import walk, with_outputs
 from .._words import number
 from ..tables import read_table
-from ._modules import for_table
 from ._show import (
     AsJson,
     Data,
@@ -21,7 +20,7 @@ from ._show import (
     examples,
     in_a_sentence,
     misuse,
-    named_network,
+    network_for,
     note,
     print_json,
     print_table,
@@ -66,8 +65,7 @@ def rate(
         from ..theory.rates import fit_times, stable_rates
 
         table = read_table(data, target=target, task=task)
-        network, notes = for_table(named_network(net, "auto"), table)
-        note(*notes)
+        network = network_for(net, table, "auto")
         problem = prepare(table, network, quick=quick, most=sample, seed=seed)
         kernel, y = problem.kernel.ntk, problem.y
         rates, times = stable_rates(kernel, y=y, momentum=momentum, net=problem.net), fit_times(kernel, None, y)

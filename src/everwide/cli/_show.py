@@ -21,12 +21,13 @@ from rich.table import Table
 
 from .. import activations
 from .._engine import Progress
+from .._frameworks import framework_of
 from .._presets import PRESETS, preset
 from .._words import number, plain
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
-from ..translation import is_module
-from ._modules import OwnModule
+from ..tables import Table as Rows
+from ._modules import OwnModule, for_table
 
 FAULT, INTERRUPTED = 1, 130  # 2, for faults of usage, is typer's
 _EXTRAS = {
@@ -229,6 +230,13 @@ def named_network(target: str, *words: str) -> AbstractLayer | str | OwnModule:
     return load_network(target)
 
 
+def network_for(target: str, table: Rows, *words: str) -> AbstractLayer | str:
+    """The network of that name for the rows of a table; of modules it is said what became of them."""
+    net, notes = for_table(named_network(target, *words), table)
+    note(*notes)
+    return net
+
+
 def built(net: AbstractLayer | str, input_shape: tuple[int, ...]) -> AbstractLayer:
     """The network itself; a preset is made for examples of that shape."""
     return preset(net, input_shape) if isinstance(net, str) else net
@@ -265,12 +273,12 @@ def load_network(target: str) -> AbstractLayer | OwnModule:
     if not path.is_file():
         raise _usage(f"there is no file {file!r} (seen from {str(Path.cwd())!r}).")
     module = _run_file(path)
-    known = sorted(n for n, value in vars(module).items() if isinstance(value, AbstractLayer) or is_module(value))
+    known = sorted(n for n, value in vars(module).items() if isinstance(value, AbstractLayer) or framework_of(value))
     hint = f"Networks in it: {', '.join(known)}." if known else "No network is assigned in it."
     if name not in vars(module):
         raise _usage(f"{file} does not define {name!r}. {hint}")
     value = vars(module)[name]
-    if is_module(value):
+    if framework_of(value):
         return OwnModule(value, target)
     if not isinstance(value, AbstractLayer):
         kind = "the class" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -35,12 +35,12 @@ def read_nnx(graph: Graph, module: Any, shape: Sequence[int], channels: int) -> 
 
 def _layers(module: Any) -> list[tuple[str, Any]]:
     """All layers that are read as a whole, with their places; of the outermost ones nothing inside."""
-    found: list[tuple[str, Any]] = []
+    layers: list[tuple[str, Any]] = []
     for path, layer in _nnx().iter_graph(module):
         if isinstance(layer, tuple(_readers())):
-            found.append((".".join(map(str, path)), layer))
-    inside = {place for place, layer in found if isinstance(layer, _composite())}
-    return sorted((place, layer) for place, layer in found if not any(place.startswith(f"{one}.") for one in inside))
+            layers.append((".".join(map(str, path)), layer))
+    inside = {place for place, layer in layers if isinstance(layer, _composite())}
+    return sorted((place, layer) for place, layer in layers if not any(place.startswith(f"{one}.") for one in inside))
 
 
 @contextlib.contextmanager

@@ -1,15 +1,14 @@
 """A module of PyTorch, Flax or Equinox as a network of any width."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from .._checks import InputError, example_shape, whole
+from .._frameworks import framework_of, is_of
 from .._words import listed, several
 from ..layers import AbstractLayer
 from ..signal import ArchitectureError, Parametrization, Signal
@@ -138,27 +137,6 @@ def from_module(
     return Translation(net, shape, tuple(best.rows), type(module).__name__, framework.name, best.channels)
 
 
-def is_module(value: Any) -> bool:
-    """Whether `from_module` reads it: an instance of a module of PyTorch, Flax NNX or Equinox that can be called.
-
-    Args:
-        value: Anything.
-
-    Returns:
-        Whether it is one.
-
-    >>> import equinox as eqx, everwide as ew, jax
-    >>> from everwide.translation import is_module
-    >>> is_module(eqx.nn.Linear(3, 2, key=jax.random.key(0))), is_module(ew.Dense())
-    (True, False)
-    """
-    try:
-        _framework(value)
-    except InputError:
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class Framework:
     """Where a module comes from: how it is read, and which axes of an example may be its channels."""
@@ -214,21 +192,22 @@ def _reading(
 
 
 def _framework(module: Any) -> Framework:
-    """Nobody's framework is imported: whoever hands over a module has loaded it."""
-    if _is(module, "torch.nn", "Module"):
+    """How a module is read; frameworks are imported with their readers only."""
+    name = framework_of(module)
+    if name == "PyTorch":
         from ._torch import read_torch
 
-        return Framework("PyTorch", read_torch, channels_last=False)
-    if _is(module, "flax.nnx", "Module") and callable(module):
+        return Framework(name, read_torch, channels_last=False)
+    if name == "Flax NNX":
         from ._nnx import read_nnx
 
-        return Framework("Flax NNX", read_nnx, channels_last=True)
-    if isinstance(module, AbstractLayer):
-        raise InputError(f"{type(module).__name__} is a network of everwide already: use it as it is.")
-    if isinstance(module, eqx.Module) and callable(module):
+        return Framework(name, read_nnx, channels_last=True)
+    if name == "Equinox":
         from ._equinox import read_equinox
 
-        return Framework("Equinox", read_equinox, channels_last=False)
+        return Framework(name, read_equinox, channels_last=False)
+    if isinstance(module, AbstractLayer):
+        raise InputError(f"{type(module).__name__} is a network of everwide already: use it as it is.")
     raise InputError(
         f"Expected an instance of a PyTorch, Flax NNX or Equinox module that can be called, got {_described(module)}"
     )
@@ -237,15 +216,9 @@ def _framework(module: Any) -> Framework:
 def _described(module: Any) -> str:
     if isinstance(module, type):
         return f"the class {module.__name__}. Make an instance of it."
-    if _is(module, "flax.linen", "Module"):
+    if is_of(module, "flax.linen", "Module"):
         return f"a Flax Linen module, {type(module).__name__}, which has no weights of its own. Write it in flax.nnx."
     return f"a {type(module).__name__}. A function has no layers to read; its kernel is everwide.empirical_ntk."
-
-
-def _is(value: Any, library: str, name: str) -> bool:
-    """Whether a value is an instance of a class of a library, which need not be installed."""
-    loaded = sys.modules.get(library)
-    return loaded is not None and isinstance(value, getattr(loaded, name))
 
 
 def _require_used(graph: Graph, instead: Instead) -> None:

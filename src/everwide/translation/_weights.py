@@ -63,16 +63,16 @@ class Census:
         if values is None or self.variances is Variances.FRAMEWORK:
             return expected
         array = np.asarray(values, np.float64)
-        found = float(np.mean(array**2)) if array.size else 0.0
+        measured = float(np.mean(array**2)) if array.size else 0.0
         if self.variances is Variances.MEASURED:
-            return found
+            return measured
         error = expected * math.sqrt((law.kurtosis - 1) / max(array.size, 1))
         beyond = float(np.abs(array).max(initial=0.0)) > law.largest * math.sqrt(expected) * (1 + 1e-4)
-        if abs(found - expected) > _MAX_Z * error or beyond:
+        if abs(measured - expected) > _MAX_Z * error or beyond:
             largest = f", the largest is {number(float(np.abs(array).max()), 3)}" if beyond else ""
             bound = f" and none beyond {number(law.largest * math.sqrt(expected), 3)}" if beyond else ""
             self.strange.append(
-                f"{name} has the variance {number(found, 3)}{largest} (drawn: {number(expected, 3)}{bound})"
+                f"{name} has the variance {number(measured, 3)}{largest} (drawn: {number(expected, 3)}{bound})"
             )
         return expected
 
