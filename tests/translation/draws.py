@@ -39,7 +39,7 @@ def require_agreement(make, shape, kernels, *, tangents=True):
         found[name] = SAMPLED.excess_of(mean + 1, error, np.ones_like(mean)), float(error.max())
     assert found["nngp"][0] <= 1, found
     assert not tangents or found["ntk"][0] <= 1, found
-    assert found["nngp"][1] < 0.05, found  # standard errors that would show a fault
+    assert found["nngp"][1] < 0.06, found  # standard errors that would show a fault
     return found
 
 

@@ -30,8 +30,11 @@ def torch_kernels(make, draws):
 
 
 def one_draw(module, x):
+    """Scales and shifts of normalizations, which the limit does not train, are left out of the tangent kernel."""
     y = module(x)
-    parameters = list(module.parameters())
+    norms = torch.nn.BatchNorm2d | torch.nn.GroupNorm | torch.nn.LayerNorm | torch.nn.RMSNorm
+    trained = [layer for layer in module.modules() if not isinstance(layer, norms)]
+    parameters = [parameter for layer in trained for parameter in layer.parameters(recurse=False)]
     slopes = []
     for one in y[:, 0]:
         grads = torch.autograd.grad(one, parameters, retain_graph=True)

@@ -17,7 +17,7 @@ from ..layers import Dropout, Identity, Scale
 from ._graph import Apply, At, Graph
 from ._jaxpr import Mark, marked, read_call
 from ._layout import CHANNELS, Untranslatable, Value, start
-from ._ops import Weights, Window, changed, convolution, dense, normalized, pooled
+from ._ops import EVALUATION, LEARNED, Weights, Window, changed, convolution, dense, normalized, pooled
 from ._reasons import ATTENTION, BATCH_NORM, MAX_POOL, RECURRENT, TOKENS
 from ._weights import UNIFORM
 
@@ -171,7 +171,7 @@ def _batch_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     if not layer.inference:
         raise Untranslatable(BATCH_NORM.format(kind="BatchNorm"))
     _unchanged(graph, at, layer)
-    note = "inference mode: its statistics are 0 and 1, as before training"
+    note = EVALUATION if layer.weight is None else f"{EVALUATION}; {LEARNED}"
     return graph.apply(at, x, Apply(Scale(1 / math.sqrt(1 + layer.eps)), note=note))
 
 

@@ -35,9 +35,10 @@ class Step:
 class Formula:
     """A function of one number, equal to any other of the same steps, also after pickling: nothing compiles twice.
 
+    >>> import jax.numpy as jnp
     >>> from everwide.translation._formula import Formula, Of, Step
     >>> double = Formula((Step("mul", (Of(0), 2.0)),))
-    >>> float(double(3.0))
+    >>> float(double(jnp.array(3.0)))
     6.0
     """
 

@@ -13,7 +13,7 @@ from ._graph import Apply, At, Graph
 from ._jax_calls import BATCH
 from ._jaxpr import Mark, marked, read_call
 from ._layout import Untranslatable, Value, start
-from ._ops import Weights, Window, changed, convolution, dense, normalized
+from ._ops import EVALUATION, LEARNED, Weights, Window, changed, convolution, dense, normalized
 from ._reasons import ATTENTION, BATCH_NORM, RECURRENT, TOKENS
 from ._weights import TRUNCATED
 
@@ -135,7 +135,7 @@ def _norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
 
 
 def _group_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
-    if layer.num_groups == layer.num_features:
+    if layer.group_size == 1:
         raise Untranslatable("one channel a group: statistics of single channels stay random as their number grows")
     _unchanged(graph, at, layer)
     axes = list(range(1, len(x.groups)))
@@ -149,7 +149,7 @@ def _batch_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     _unchanged(graph, at, layer)
     graph.census.constant(f"{at.place}.mean", layer.mean[...], 0.0)
     graph.census.constant(f"{at.place}.var", layer.var[...], 1.0)
-    note = "evaluation mode: its statistics are 0 and 1, as before training"
+    note = EVALUATION if layer.scale is None and layer.bias is None else f"{EVALUATION}; {LEARNED}"
     return graph.apply(at, x, Apply(Scale(1 / math.sqrt(1 + layer.epsilon)), note=note))
 
 

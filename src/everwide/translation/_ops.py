@@ -25,6 +25,7 @@ from ._graph import Apply, At, Beside, Graph, Outcome, without
 from ._layout import BATCH, CHANNELS, Untranslatable, Value
 from ._weights import Drawn, Law
 
+EVALUATION = "evaluation mode: its statistics are 0 and 1, as before training"
 GROUPS = "groups of many channels have the statistics of all, where all have one law"
 LEARNED = "its own parameters start at 1 and 0; their part of the tangent kernel falls like 1/width"
 

@@ -10,7 +10,7 @@ from ..activations import LeakyRelu
 from ..layers import Dropout, Identity, Scale
 from ._graph import Apply, At, Graph
 from ._layout import BATCH, Untranslatable, Value
-from ._ops import Weights, Window, changed, convolution, dense, flattened, normalized, pooled
+from ._ops import EVALUATION, LEARNED, Weights, Window, changed, convolution, dense, flattened, normalized, pooled
 from ._reasons import ATTENTION, BATCH_NORM, MAX_POOL, RECURRENT, SOFTMAX, TOKENS
 from ._weights import UNIFORM
 
@@ -176,7 +176,7 @@ def _batch_norm(graph: Graph, at: At, module: Any, x: Value) -> Value:
     _unchanged(graph, at, module)
     graph.census.constant(f"{at.place}.running_mean", numbers(module.running_mean), 0.0)
     graph.census.constant(f"{at.place}.running_var", numbers(module.running_var), 1.0)
-    note = "evaluation mode: its statistics are 0 and 1, as before training"
+    note = f"{EVALUATION}; {LEARNED}" if module.affine else EVALUATION
     return graph.apply(at, x, Apply(Scale(1 / math.sqrt(1 + module.eps)), note=note))
 
 
