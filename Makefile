@@ -51,7 +51,7 @@ test-next: .venv-next/.installed  ## the suite with the newest versions, publish
 
 test-torch: $(VENV)/.has-test  ## the tests that need PyTorch, which is large; TORCH= is what pip installs
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$(TORCH)"
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q tests/empirical/test_torch.py tests/diagnosis tests/attribution tests/test_docs.py -k "test_torch or torch_model" $(ARGS)
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q tests/empirical/test_torch.py tests/translation tests/diagnosis tests/attribution tests/test_docs.py -k "test_torch or torch_model" $(ARGS)
 
 # What import-linter has no word for: who factorizes, who knows private names, how large things may be.
 RULES = tests/spectral/test_only_spectral_factorizes.py tests/lab/test_public_names_only.py tests/test_project.py

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
+import equinox as eqx
 import jax
+import ml_dtypes
 import numpy as np
 import pandas as pd
 import pytest
@@ -56,6 +58,54 @@ DATA = {
 }
 
 KEY = jax.random.key(0)
+COMPLEX = X + 1j
+PARAMS = NET.init(KEY, (3,), width=4)
+LIMIT = ew.Infinite(NET, (3,))
+INPUTS = ew.Inputs(jax.numpy.asarray(X))
+TURNED = eqx.tree_at(lambda one: one.x, INPUTS, jax.numpy.asarray(COMPLEX))  # as without checks of types
+KERNEL = np.eye(4) + 0j
+ROWS = np.arange(4.0)
+DOORS = {
+    "gram": lambda: ew.gram(NET, COMPLEX),
+    "gram of inputs": lambda: ew.gram(NET, TURNED),
+    "the second batch": lambda: ew.ntk(NET, X, COMPLEX),
+    "diagonal": lambda: ew.diagonal(NET, COMPLEX),
+    "a block": lambda: LIMIT.block(TURNED, INPUTS),
+    "a diagonal block": lambda: LIMIT.diagonal(TURNED),
+    "a finite network": lambda: NET.apply(PARAMS, jax.numpy.asarray(COMPLEX[0])),
+    "a finite kernel": lambda: ew.empirical_ntk(NET, PARAMS, COMPLEX),
+    "sampled kernels": lambda: ew.empirical.sample_kernel(NET, COMPLEX, key=KEY, width=4),
+    "a spectrum": lambda: ew.spectral.Spectrum.of(KERNEL),
+    "a factor": lambda: ew.spectral.Factor.of(KERNEL),
+    "a solution": lambda: ew.spectral.solve(np.eye(4), ROWS + 1j, ridge=0.1),
+    "rows of an estimator": lambda: ew.estimators.WideRegressor().fit(COMPLEX, ROWS),
+    "targets of an estimator": lambda: ew.estimators.WideRegressor().fit(X, ROWS + 1j),
+    "rows to choose from": lambda: ew.selection.query(COMPLEX, np.array([0, 1, None, None], dtype=object)),
+    "a pilot": lambda: ew.forecasting.forecast(NET, COMPLEX, ROWS),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_complex_numbers_are_refused_with_one_sentence(door):
+    with pytest.raises(InputError, match=r" is complex \(complex\d+\)\. Complex data not supported: pass real and"):
+        DOORS[door]()
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_half_precision_is_computed_in_single(dtype):
+    """Numbers of half precision are float32 numbers too: kernels are those of these, to the last bit."""
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(dtype)
+    exact = x.astype(np.float32)
+    for name in ("nngp", "ntk"):
+        np.testing.assert_array_equal(getattr(ew.gram(NET, x), name), getattr(ew.gram(NET, exact), name))
+        half, single = (LIMIT.block(ew.Inputs(jax.numpy.asarray(one)), INPUTS) for one in (x, exact))
+        assert getattr(half, name).dtype == getattr(single, name).dtype
+        np.testing.assert_array_equal(getattr(half, name), getattr(single, name))
+    y = ROWS.astype(dtype)
+    fitted = [ew.estimators.WideRegressor("mlp").fit(a, b).predict(exact) for a, b in ((x, y), (exact, ROWS))]
+    np.testing.assert_allclose(*fitted, rtol=1e-6, atol=1e-6)
+
+
 SIZES = {
     "a width below 0": (lambda: ew.ntk(NET, X, parametrization="standard", width=-1), "width=-1: expected a whole"),
     "a width of 0": (lambda: ew.ntk(NET, X, parametrization="standard", width=0), "width=0: expected a whole"),

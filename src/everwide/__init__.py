@@ -46,6 +46,7 @@ from .layers import Sum as Sum
 from .linearization import linearize as linearize
 from .signal import ArchitectureError as ArchitectureError
 from .signal import Parametrization as Parametrization
+from .translation import from_module as from_module
 
 # Rooms that a first program may not need: there as attributes, imported when they are asked for.
 _ROOMS = (
@@ -71,6 +72,7 @@ _ROOMS = (
     "testing",
     "theory",
     "training",
+    "translation",
 )
 
 

@@ -107,6 +107,25 @@ def _number(value: Any, label: str, good: Callable[[float], bool], expected: str
     return number
 
 
+def complex_fault(label: str, dtype: Any) -> str:
+    """The one sentence that refuses complex numbers."""
+    return f"{label} is complex ({dtype}). Complex data not supported: pass real and imaginary parts as channels."
+
+
+def refuse_complex(array: Any, label: str) -> None:
+    """Raise where an array holds complex numbers; what is no array is left to others."""
+    dtype = getattr(array, "dtype", None)
+    if getattr(dtype, "kind", "") == "c":
+        raise InputError(complex_fault(label, dtype))
+
+
+def single_of_half(array: Any) -> Any:
+    """Numbers of half precision, of which NumPy's own functions know only some, as float32; all else as it is."""
+    dtype = getattr(array, "dtype", None)
+    half = str(dtype) in ("bfloat16", "float16")
+    return np.asarray(array).astype(np.float32) if half else array
+
+
 def finite_array(value: Any, label: str) -> Float[np.ndarray, "..."]:
     """A float64 copy, without NaN and infinity, of one number at least."""
     array = _floats(value, label)
@@ -128,9 +147,12 @@ def at_least_zero(value: Any, label: str) -> Float[np.ndarray, "..."]:
 def _floats(value: Any, label: str) -> Float[np.ndarray, "..."]:
     try:
         given = np.asarray(value)
-        if given.dtype.kind in "SUTcMm":
+        refuse_complex(given, label)
+        if given.dtype.kind in "SUTMm":
             raise TypeError(f"it holds {given.dtype}")
         return np.array(given, np.float64)
+    except InputError:
+        raise
     except (TypeError, ValueError) as fault:
         raise InputError(f"{label} is no array of real numbers: {fault}.") from None
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._checks import InputError, positive
+from ._checks import InputError, positive, refuse_complex
 
 
 class AbstractLoss(eqx.Module):
@@ -222,7 +222,8 @@ def _two_valued(y: Any, outputs: int | None, pair: tuple[int, int]) -> tuple[np.
 
 
 def _finite(targets: np.ndarray) -> np.ndarray:
-    if not (np.issubdtype(targets.dtype, np.number) or targets.dtype == bool) or np.iscomplexobj(targets):
+    refuse_complex(targets, "y")
+    if not (np.issubdtype(targets.dtype, np.number) or targets.dtype == bool):
         raise InputError(f"y holds {targets.dtype}, expected numbers. Encode categories as whole numbers first.")
     if not targets.ndim or not len(targets):
         raise InputError(f"y has shape {targets.shape}, expected a target for each row.")

@@ -4,11 +4,13 @@ Every rule that reads networks is one over `walk`. The plan has shapes, tracked 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from ._checks import example_shape, whole
 from ._engine import human
@@ -117,20 +119,27 @@ def _numbers(signal: Signal, demand: Demand, n1: int, n2: int) -> int:
     return arrays * tracked[demand.cross] * n1 * n2 + tracked[demand.own] * (n1 + n2)
 
 
-def planned(layer: AbstractLayer, signal: Signal, wanted: Demand, depth: int = 0) -> Iterator[Step]:
+def planned(layer: AbstractLayer, signal: Signal, wanted: Demand) -> list[Step]:
     """The steps of a network in the order in which they run."""
-    parts = layer.parts()
-    if not isinstance(layer, Serial):  # which has no line of its own
+    return _planned(layer, signal, wanted, 0)[0]
+
+
+def _planned(layer: AbstractLayer, signal: Signal, wanted: Demand, depth: int) -> tuple[list[Step], Signal]:
+    """The steps of a layer, and what comes out of it: a chain is described by its parts, once."""
+    parts, plain = layer.parts(), isinstance(layer, Serial)  # which has no line of its own
+    steps, inside, after = [], signal, signal
+    demands = parts.demands(wanted)[1:] if parts.is_known else []  # what other parts read is not known
+    for i, (inner, writes) in enumerate(zip(parts.layers, demands, strict=False)):
+        below, out = _planned(inner, inside.at(i), writes, depth if plain else depth + 1)
+        steps += below
+        after = replace(out, path=signal.path)
+        inside = after if parts.join == "chain" else inside
+    if not plain:
+        after = layer.describe(signal)
         label = type(layer).__name__ + (f" x {parts.times}" if parts.join == "repeat" else "")
         sampled = not parts.is_known and layer.describe(replace(signal, sampled=False)).sampled
-        yield Step(label, depth, signal, layer.describe(signal), layer.demand(wanted), wanted, sampled)
-        depth += 1
-    if not parts.is_known:  # what its parts read is not known
-        return
-    for i, (inner, writes) in enumerate(zip(parts.layers, parts.demands(wanted)[1:], strict=True)):
-        yield from planned(inner, signal.at(i), writes, depth)
-        if parts.join == "chain":
-            signal = replace(inner.describe(signal.at(i)), path=signal.path)
+        steps.insert(0, Step(label, depth, signal, after, layer.demand(wanted), wanted, sampled))
+    return steps, after
 
 
 def peak_bytes(steps: Sequence[Step], n1: int, n2: int, itemsize: int) -> int:
@@ -150,16 +159,12 @@ class Plan:
     examples: int
     itemsize: int
 
-    @property
+    @cached_property
     def parameters(self) -> int | None:
         """How many numbers `net.init` draws at these widths; `None` where some are open."""
-        channels, law, width = self.signal.channels, self.signal.parametrization, self.signal.width
-        if channels is None or any(step.after.channels is None for step in self.steps):
+        if self.signal.channels is None or any(step.after.channels is None for step in self.steps):
             return None
-        shape = (*self.signal.sites, channels)
-        drawing = jax.make_jaxpr(lambda key: self.net.init(key, shape, width=width, parametrization=law))
-        drawn = set(drawing(jax.random.key(0)).jaxpr.outvars)  # what is shared is drawn once
-        return sum(math.prod(one.aval.shape) for one in drawn)
+        return _drawn(self.net, replace(self.signal, readouts=frozenset()), {})
 
     @property
     def peak(self) -> int:
@@ -210,6 +215,33 @@ class Plan:
                 for step in self.steps
             ],
         }
+
+
+def _drawn(layer: AbstractLayer, signal: Signal, known: dict[Any, int]) -> int:
+    """How many numbers a layer draws. Layers that are alike are counted once, which is most of a deep network."""
+    parts = layer.parts()
+    if parts.join == "repeat":
+        later = replace(parts.layers[0].describe(signal.at(0)), path=signal.path)
+        again = _drawn(parts.layers[0], later, known) if parts.times > 1 else 0
+        return _drawn(parts.layers[0], signal, known) + (parts.times - 1) * again
+    if not parts.is_known:
+        return _drawn_alone(layer, signal, known)
+    total = 0
+    for i, inner in enumerate(parts.layers):
+        total += _drawn(inner, signal, known)
+        if parts.join == "chain":
+            signal = replace(inner.describe(signal.at(i)), path=signal.path)
+    return total
+
+
+def _drawn_alone(layer: AbstractLayer, signal: Signal, known: dict[Any, int]) -> int:
+    leaves, structure = jax.tree.flatten(layer)
+    alike = (structure, tuple(jnp.shape(leaf) for leaf in leaves), signal.shape, signal.width)
+    if alike not in known:
+        drawing = jax.make_jaxpr(lambda key: layer.sample(key, signal))(jax.random.key(0))
+        drawn = set(drawing.jaxpr.outvars)  # what is shared is drawn once
+        known[alike] = sum(math.prod(one.aval.shape) for one in drawn)
+    return known[alike]
 
 
 def _shape(signal: Signal) -> str:

@@ -78,7 +78,7 @@ def test_missing_numbers_and_targets_in_arrays(stored):
         ({"X": np.array([1, None]), "y": NUMBERS[:2]}, "holds Python objects, which are not loaded"),
         ({"X": X.astype(str), "y": NUMBERS}, "expected real numbers"),
         ({"X": X + 1j, "y": NUMBERS}, "expected real numbers"),
-        ({"X": X, "y": NUMBERS + 1j}, "holds complex numbers"),
+        ({"X": X, "y": NUMBERS + 1j}, r"is complex \(complex128\). Complex data not supported"),
         ({"X": X, "y": X}, r"y in data.npz has shape \(12, 3\)"),
         ({"X": X[:0], "y": NUMBERS[:0]}, "has no value"),
         ({"X": X, "y": NUMBERS * 1e200 + 1e150}, r"12 beyond 1e\+100 cannot be used: rescale them"),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .._checks import InputError
+from .._checks import InputError, complex_fault, refuse_complex
 from ..kernel import Edges, Inputs
 
 try:
@@ -94,8 +94,7 @@ def _floats(data: Any, label: str) -> np.ndarray:
     except ValueError as fault:
         raise InputError(f"{label} is not a rectangular array of numbers: {fault}") from None
     kind = np.dtype(x.dtype).kind
-    if kind == "c":
-        raise InputError(f"{label} is complex ({x.dtype}). Pass real and imaginary parts as channels.")
+    refuse_complex(x, label)
     if kind in "OSUMmT":
         raise InputError(f"{label} holds {x.dtype}, expected numbers. Encode text and categories as numbers first.")
     if x.dtype in (np.float32, np.float64):
@@ -166,6 +165,8 @@ def checked_kernel(kernel: Any, what: str = "The kernel") -> Float[np.ndarray, "
     shape = np.shape(kernel)
     if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
         raise KernelError(f"{what} has shape {shape}, expected (n, n): training rows with themselves.")
+    if np.iscomplexobj(kernel):
+        raise KernelError(complex_fault(what, np.asarray(kernel).dtype))
     way_out = "Use fewer rows, or everwide.training.train, which only reads the rows of its batches."
     require(_COPIES * 8 * shape[0] ** 2, None, f"{what} of shape {shape}, decomposed in float64,", way_out)
     matrix = np.array(kernel, np.float64)

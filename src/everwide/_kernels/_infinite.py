@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from .._checks import example_shape
+from .._checks import example_shape, refuse_complex
 from .._engine import Remembered, Size, as_rows, tiles, trusted_jit, write
 from .._trees import squared
 from .._walk import Step, peak_bytes, planned
@@ -147,7 +147,7 @@ class Infinite(AbstractKernelFunction):
 
         data = [None, None]
         if self.net.demand(self.wanted).data:
-            data = [place(jnp.moveaxis(jnp.asarray(x.x), 0, -1)) for x, place in (first, second)]
+            data = [place(jnp.moveaxis(_numbers(x), 0, -1)) for x, place in (first, second)]
         masks = [mask(x1, place1), mask(x2, place2)]
         if any(m is not None for m in masks):  # a batch without a mask meets one with
             masks = [_all_there(x, p) if m is None else m for m, (x, p) in zip(masks, (first, second), strict=True)]
@@ -204,8 +204,15 @@ class Quick(AbstractKernelFunction):
         return self.whole.tile_bytes(n1, n2, itemsize)
 
 
-def _zero_absent(inputs: Inputs) -> Array:
+def _numbers(inputs: Inputs) -> Array:
+    """Real numbers in which kernels can be computed: half precision is not enough for angles, and becomes float32."""
     x = jnp.asarray(inputs.x)
+    refuse_complex(x, "x")
+    return x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4 else x
+
+
+def _zero_absent(inputs: Inputs) -> Array:
+    x = _numbers(inputs)
     return x if inputs.mask is None else jnp.where(inputs.mask[..., None], x, 0)
 
 

@@ -20,7 +20,7 @@ from ._show import (
     examples,
     in_a_sentence,
     misuse,
-    named_network,
+    network_for,
     note,
     print_json,
     say,
@@ -61,7 +61,7 @@ def report(
         note(*table.notes)
         from .. import report as package
 
-        network = named_network(net, "auto")
+        network = network_for(net, table, "auto")
         with bar("report") as tick:
             made = package.study(table, net=network, quick=quick, seed=seed, progress=tick)
         page, numbers = made.write(output)

@@ -8,6 +8,7 @@ import typer
 from .._walk import walk
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
+from ._modules import OwnModule, notes_of
 from ._show import (
     AsJson,
     InputShape,
@@ -18,6 +19,7 @@ from ._show import (
     input_shape_of,
     load_network,
     misuse,
+    note,
     print_json,
     print_table,
     say,
@@ -45,6 +47,12 @@ def critical(
     sites = None if shape is None else input_shape_of(shape)[:-1]
     with in_a_sentence():
         subject = load_network(what) if ":" in what else activation(what)
+        if isinstance(subject, OwnModule):
+            if shape is None:
+                raise misuse("a module is read for examples of a shape: name it, such as 3,32,32.", "--input")
+            own = subject.translated(input_shape_of(shape))
+            subject, sites = own.net, own.input_shape[:-1]
+            note(*notes_of(own))
         if isinstance(subject, AbstractActivation):
             if sites is not None:
                 raise misuse("signals are followed through a network, not an activation.", "--input")

@@ -1,11 +1,12 @@
 """`everwide explain`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from .._engine import human
 from ..signal import Parametrization
+from ._modules import OwnModule
 from ._show import (
     AsJson,
     InputShape,
@@ -35,12 +36,21 @@ def explain(
 
     input_shape = input_shape_of(shape)
     with in_a_sentence():
-        network = built(named_network(net), input_shape)
+        network, own = named_network(net), None
+        if isinstance(network, OwnModule):
+            own = network.translated(input_shape)
+            network, input_shape = own.net, own.input_shape
+        network = built(network, input_shape)
         plan = ew.explain(network, input_shape, width=width, parametrization=parametrization).to_dict()
-        print_json(plan) if as_json else _print(plan)
+        known = plan if own is None else plan | {"translation": own.to_dict()}
+        print_json(known) if as_json else _print(plan, own)
 
 
-def _print(plan: dict) -> None:
+def _print(plan: dict, own: Any) -> None:
+    if own is not None:
+        table = [(row.place, row.module, row.layer, str(row.outcome), row.note) for row in own.rows]
+        print_table(("place", own.module, "everwide", "outcome", "note"), table)
+        say(own.summary)
     rows = [
         (
             "  " * step["depth"] + step["layer"],

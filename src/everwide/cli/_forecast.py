@@ -21,7 +21,7 @@ from ._show import (
     examples,
     in_a_sentence,
     misuse,
-    named_network,
+    network_for,
     note,
     print_json,
     print_table,
@@ -79,7 +79,7 @@ def forecast(
 
         table = read_table(data, target=target, task=task)
         goal = _goal(table.classes is not None, accuracy, error)
-        problem = prepare(table, named_network(net, "auto"), quick=quick, most=sample, seed=seed)
+        problem = prepare(table, network_for(net, table, "auto"), quick=quick, most=sample, seed=seed)
         known = _known(problem, sizes, goal) if of == "kernel" else _trained(problem, sizes, goal, width)
         print_json(known) if as_json else _print(known) if of == "kernel" else _print_trained(known)
 

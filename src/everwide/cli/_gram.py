@@ -22,7 +22,7 @@ from ._show import (
     examples,
     in_a_sentence,
     misuse,
-    named_network,
+    network_for,
     note,
     print_json,
     say,
@@ -123,7 +123,7 @@ def _shaped(net: str, tables: tuple[Table, ...]) -> tuple[AbstractLayer, list[np
     """The network, and the examples of all tables in the shape that it reads."""
     from .._problem import shape_for
 
-    network = named_network(net)
+    network = network_for(net, tables[0])
     shape = shape_for(network, tables[0])
     return built(network, shape), [table.x.reshape(table.n, *shape) for table in tables]
 

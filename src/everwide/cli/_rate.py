@@ -20,7 +20,7 @@ from ._show import (
     examples,
     in_a_sentence,
     misuse,
-    named_network,
+    network_for,
     note,
     print_json,
     print_table,
@@ -64,7 +64,8 @@ def rate(
         from .._problem import prepare
         from ..theory.rates import fit_times, stable_rates
 
-        table, network = read_table(data, target=target, task=task), named_network(net, "auto")
+        table = read_table(data, target=target, task=task)
+        network = network_for(net, table, "auto")
         problem = prepare(table, network, quick=quick, most=sample, seed=seed)
         kernel, y = problem.kernel.ntk, problem.y
         rates, times = stable_rates(kernel, y=y, momentum=momentum, net=problem.net), fit_times(kernel, None, y)

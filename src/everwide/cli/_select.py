@@ -21,7 +21,7 @@ from ._show import (
     examples,
     in_a_sentence,
     misuse,
-    named_network,
+    network_for,
     note,
     print_json,
     print_table,
@@ -80,8 +80,8 @@ def select(
     with in_a_sentence():
         from ..tables import read_pool
 
-        network, besides = named_network(net, "auto"), [one for one in (groups, costs) if one is not None]
-        pool = read_pool(data, target=target, task=task, besides=besides)
+        pool = read_pool(data, target=target, task=task, besides=[one for one in (groups, costs) if one is not None])
+        network = network_for(net, pool.table, "auto")
         asked: dict[str, Any] = {"batch_size": size, "method": method, "task": pool.task, "seed": seed}
         asked |= _columns(pool, groups, costs)
         with bar("choosing rows") as tick:

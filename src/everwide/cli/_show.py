@@ -21,10 +21,13 @@ from rich.table import Table
 
 from .. import activations
 from .._engine import Progress
+from .._frameworks import framework_of
 from .._presets import PRESETS, preset
 from .._words import number, plain
 from ..activations import AbstractActivation
 from ..layers import AbstractLayer
+from ..tables import Table as Rows
+from ._modules import OwnModule, for_table
 
 FAULT, INTERRUPTED = 1, 130  # 2, for faults of usage, is typer's
 _EXTRAS = {
@@ -44,7 +47,10 @@ def _complete_networks(incomplete: str) -> list[str]:
 
 
 # Networks are arguments where they are the subject (explain, critical, gram), options where a table is.
-_NET_HELP = f"{', '.join(PRESETS)}, or FILE.py:NAME: a Python file, which is run, and a network in it."
+_NET_HELP = (
+    f"{', '.join(PRESETS)}, or FILE.py:NAME: a Python file, which is run, and a network in it, or a module of PyTorch, "
+    "Flax or Equinox."
+)
 NetArgument = Annotated[
     str, typer.Argument(metavar="NETWORK", help=_NET_HELP, autocompletion=_complete_networks, show_default=False)
 ]
@@ -212,8 +218,8 @@ ACTIVATIONS = (
 # fmt: on
 
 
-def named_network(target: str, *words: str) -> AbstractLayer | str:
-    """A network in a file; or a preset, or another of these words, by its name."""
+def named_network(target: str, *words: str) -> AbstractLayer | str | OwnModule:
+    """A network or a module in a file; or a preset, or another of these words, by its name."""
     known = (*PRESETS, *words)
     if target in known:
         return target
@@ -224,6 +230,13 @@ def named_network(target: str, *words: str) -> AbstractLayer | str:
             f"{target!r}: expected {', '.join(known)}, or a file and a name in it, such as model.py:net.{hint}"
         )
     return load_network(target)
+
+
+def network_for(target: str, table: Rows, *words: str) -> AbstractLayer | str:
+    """The network of that name for the rows of a table; of modules it is said what became of them."""
+    net, notes = for_table(named_network(target, *words), table)
+    note(*notes)
+    return net
 
 
 def built(net: AbstractLayer | str, input_shape: tuple[int, ...]) -> AbstractLayer:
@@ -253,8 +266,8 @@ def _usage(message: str) -> typer.BadParameter:
     return misuse(message, "FILE.py:NAME")
 
 
-def load_network(target: str) -> AbstractLayer:
-    """The network of that name in that file, which is run for it."""
+def load_network(target: str) -> AbstractLayer | OwnModule:
+    """The network, or module, of that name in that file, which is run for it."""
     file, colon, name = target.rpartition(":")
     if not (file and colon and name.isidentifier()):
         raise _usage(f"{target!r} does not name a network: expected a file and a name in it, such as model.py:net.")
@@ -262,15 +275,18 @@ def load_network(target: str) -> AbstractLayer:
     if not path.is_file():
         raise _usage(f"there is no file {file!r} (seen from {str(Path.cwd())!r}).")
     module = _run_file(path)
-    known = sorted(n for n, value in vars(module).items() if isinstance(value, AbstractLayer))
+    known = sorted(n for n, value in vars(module).items() if isinstance(value, AbstractLayer) or framework_of(value))
     hint = f"Networks in it: {', '.join(known)}." if known else "No network is assigned in it."
     if name not in vars(module):
         raise _usage(f"{file} does not define {name!r}. {hint}")
     value = vars(module)[name]
+    if framework_of(value):
+        return OwnModule(value, target)
     if not isinstance(value, AbstractLayer):
         kind = "the class" if isinstance(value, type) else f"a {type(value).__name__}"
         raise _usage(
-            f"{name!r} in {file} is {kind}, not a network (an instance of everwide.layers.AbstractLayer). {hint}"
+            f"{name!r} in {file} is {kind}, not a network (an instance of everwide.layers.AbstractLayer, or a module "
+            f"of PyTorch, Flax NNX or Equinox). {hint}"
         )
     return value
 

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_array, check_random_state, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from .._checks import InputError, warn
+from .._checks import InputError, refuse_complex, single_of_half, warn
 from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
 from ._choice import Choice, Goal, Learned, Member, Task
@@ -98,6 +98,9 @@ class AbstractWide(BaseEstimator, abc.ABC):
     def _validated(self, X: Any, y: Any = "no_validation", sample_weight: Any = None, **checks: Any) -> Any:
         """Rows as numbers: of frames, categories and missing values by an encoder, which `fit` makes."""
         reset, rows = not isinstance(y, str), dense(X)
+        refuse_complex(rows, "X")
+        refuse_complex(y, "y")
+        y = single_of_half(y) if reset else y
         if reset:
             check_labels(y, several=bool(checks.get("multi_output")))
             self._encoder: Any = None

@@ -15,7 +15,7 @@ import jax.random as jr
 from jax.tree_util import keystr
 from jaxtyping import Array
 
-from .._checks import example_shape
+from .._checks import example_shape, refuse_complex
 from .._trees import Hyper
 from ..kernel import Example, Kernel
 from ..signal import Demand, Parametrization, Signal
@@ -157,6 +157,7 @@ class AbstractLayer(eqx.Module):
         Returns:
             `(*sites, channels)` of the output.
         """
+        refuse_complex(x.x if isinstance(x, Example) else jnp.asarray(x), "x")
         example = x if isinstance(x, Example) else Example(_floats(x))
         example = example if key is None else Example(example.x, example.mask, example.graph, key)
         return self.forward(params, example.with_values(example.x)).x

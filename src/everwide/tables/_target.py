@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
+from .._checks import complex_fault
 from ._columns import is_number
 from ._dates import date_forms
 from ._numerals import numerals
@@ -56,7 +57,7 @@ def read_target(column: pd.Series, name: str, source: str, task: str | None = No
         raise TableError(f"{what} holds dates: expected numbers or classes. Choose another column as target.")
     numeric = types.is_numeric_dtype(column.dtype) and not types.is_bool_dtype(column.dtype)
     if types.is_complex_dtype(column.dtype):
-        raise TableError(f"{what} holds complex numbers: expected real numbers or classes.")
+        raise TableError(complex_fault(what, column.dtype))
     if types.is_bool_dtype(column.dtype) and task == REGRESSION:
         column, numeric = column.astype(np.float64), True
     target = (_numbers if numeric else _texts)(column, what, task, enough)

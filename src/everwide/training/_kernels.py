@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._checks import InputError
+from .._checks import InputError, complex_fault
 from .._engine import as_rows
 from ..kernel import AbstractKernelFunction, Inputs
 from ..spectral import KernelError, Spectrum
@@ -234,7 +234,9 @@ def as_kernel(kernel: Any) -> AbstractTrainKernel:
     if isinstance(kernel, AbstractTrainKernel):
         return kernel
     matrix = np.asarray(kernel)
-    if not np.issubdtype(matrix.dtype, np.number) or np.iscomplexobj(matrix):
+    if np.iscomplexobj(matrix):
+        raise KernelError(complex_fault("The kernel", matrix.dtype))
+    if not np.issubdtype(matrix.dtype, np.number):
         raise KernelError(f"The kernel holds {matrix.dtype}, expected real numbers.")
     if matrix.dtype not in (np.float32, np.float64):
         matrix = matrix.astype(np.float64)

@@ -1,0 +1,219 @@
+"""Layers of Equinox, one by one: weights and biases are uniform between -1 / sqrt(fan_in) and 1 / sqrt(fan_in)."""
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.random as jr
+from equinox import nn
+from jax import lax
+from jaxtyping import Array
+
+from ..activations import LeakyRelu
+from ..layers import Dropout, Identity, Scale
+from ._graph import Apply, At, Graph
+from ._jaxpr import Mark, marked, read_call
+from ._layout import CHANNELS, Untranslatable, Value, start
+from ._ops import EVALUATION, LEARNED, Weights, Window, changed, convolution, dense, normalized, pooled
+from ._reasons import ATTENTION, BATCH_NORM, MAX_POOL, RECURRENT, TOKENS
+from ._weights import UNIFORM
+
+
+class Marked(eqx.Module):
+    """A layer that leaves its number in the trace of a call."""
+
+    layer: Any
+    number: int = eqx.field(static=True)
+
+    def __call__(self, x: Array, *rest: Any, key: Any = None, mask: Any = None, inference: Any = None) -> Any:
+        if isinstance(self.layer, nn.BatchNorm):
+            return (marked(self.number, x, x), *rest) if rest else marked(self.number, x, x)
+        if isinstance(self.layer, nn.Dropout):
+            return marked(self.number, x, x)
+        return marked(self.number, x, self.layer(x, *rest))
+
+
+def read_equinox(graph: Graph, module: Any, shape: Sequence[int], channels: int) -> Value:
+    """The graph of a module, for examples of that shape."""
+    marks: list[Mark] = []
+
+    def mark(path: Any, layer: Any) -> Any:
+        if not _is_read(layer):
+            return layer
+        marks.append(Mark(_at(jax.tree_util.keystr(path), layer), layer, _reader(layer)))
+        return Marked(layer, len(marks) - 1)
+
+    replaced = jax.tree_util.tree_map_with_path(mark, module, is_leaf=_is_read)
+    value = graph.begin(start(shape, channels=channels, batched=False))
+    call = _called(replaced)
+    return read_call(graph, type(module).__name__, call, marks, tuple(shape), value)
+
+
+def _called(module: Any) -> Callable[[Array], Any]:
+    """A call on one array; a key is passed where one is taken, and of a result with a state the first part is read."""
+    taken = inspect.signature(type(module).__call__).parameters
+    options: dict[str, Any] = {"key": jr.key(0)} if "key" in taken else {}
+    if "state" in taken and not isinstance(module, nn.Sequential):
+        options["state"] = None
+
+    def call(x: Array) -> Any:
+        out = module(x, **options)
+        return out[0] if "state" in options and isinstance(out, tuple) else out
+
+    return call
+
+
+def _is_read(layer: Any) -> bool:
+    return isinstance(layer, tuple(_READERS))
+
+
+def _reader(layer: Any) -> Callable[[Graph, At, Any, Value], Value]:
+    return next(read for kind, read in _READERS.items() if isinstance(layer, kind))
+
+
+def _at(place: str, layer: Any) -> At:
+    kind = type(layer).__name__
+    names = ("in_features", "out_features", "in_channels", "out_channels", "kernel_size", "shape", "p")
+    sizes = [str(getattr(layer, name)) for name in names if name in vars(layer)]
+    return At(place.lstrip(".") or "the top", f"{kind}({', '.join(sizes)})", kind, is_layer=True)
+
+
+def _weights(at: At, layer: Any, fan_in: int) -> Weights:
+    variance = 1 / (3 * fan_in)
+    return Weights(
+        key=id(layer.weight),
+        name=at.place,
+        weight=layer.weight,
+        bias=layer.bias,
+        variance=variance,
+        bias_variance=None if layer.bias is None else variance,
+        law=UNIFORM,
+    )
+
+
+def _linear(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    fan_in, width = (1 if n == "scalar" else n for n in (layer.in_features, layer.out_features))
+    return dense(graph, at, x, width, _weights(at, layer, fan_in))
+
+
+def _conv(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    if layer.groups != 1:
+        raise Untranslatable(f"groups={layer.groups}: grouped and depthwise convolutions are not read yet")
+    size, padding = tuple(layer.kernel_size), layer.padding
+    if layer.padding_mode == "CIRCULAR" and padding == "SAME" and set(layer.stride) == {1}:
+        padding = "CIRCULAR"
+    elif layer.padding_mode != "ZEROS":
+        raise Untranslatable(f"padding_mode={layer.padding_mode!r}: zeros are read, and CIRCULAR with SAME")
+    if isinstance(padding, str) and padding not in ("SAME", "VALID", "CIRCULAR"):
+        raise Untranslatable(f"padding={padding!r} is not known here")
+    padding = padding if isinstance(padding, str) else tuple((int(low), int(high)) for low, high in padding)
+    window = Window(size, tuple(layer.stride), padding, tuple(layer.dilation))
+    fan_in = layer.in_channels * math.prod(size)
+    return convolution(graph, at, x, _channels(x), window, layer.out_channels, _weights(at, layer, fan_in))
+
+
+def _channels(x: Value) -> int:
+    """Where the channels are: first, unless `jax.vmap` has put sites in front."""
+    return next((i for i, group in enumerate(x.groups) if group == (CHANNELS,)), 0)
+
+
+def _pool(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    kind = type(layer).__name__
+    if layer.operation is not lax.add:
+        raise Untranslatable(MAX_POOL.format(kind=kind, window=tuple(layer.kernel_size)))
+    if layer.use_ceil:
+        raise Untranslatable("use_ceil=True lets windows reach beyond the sites; pad them yourself")
+    padding = tuple((int(low), int(high)) for low, high in layer.padding)
+    window = Window(tuple(layer.kernel_size), tuple(layer.stride), padding if any(map(any, padding)) else "VALID")
+    if not kind.startswith("AvgPool"):
+        raise Untranslatable("only means over windows are read")
+    axes = [axis for axis, group in enumerate(x.groups) if group != (CHANNELS,)]
+    return pooled(graph, at, x, axes, window)
+
+
+def _adaptive(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    if "Avg" not in type(layer).__name__:
+        raise Untranslatable(MAX_POOL.format(kind=type(layer).__name__, window="window"))
+    axes = [axis for axis, group in enumerate(x.groups) if group != (CHANNELS,)]
+    have, want = [x.described()[axis] for axis in axes], tuple(layer.target_shape)
+    if any(int(h) % w for h, w in zip(have, want, strict=True)):
+        raise Untranslatable(f"{have} sites become {want}: windows of different sizes are not read")
+    size = tuple(int(h) // w for h, w in zip(have, want, strict=True))
+    return pooled(graph, at, x, axes, Window(size, size, "VALID"))
+
+
+def _norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    axes = range(-len(layer.shape), 0)
+    _unchanged(graph, at, layer)
+    centred = isinstance(layer, nn.LayerNorm)
+    return normalized(graph, at, x, axes, layer.eps, centred=centred, learned=layer.use_weight)
+
+
+def _group_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    if layer.groups == layer.channels:
+        raise Untranslatable("one channel a group: statistics of single channels stay random as their number grows")
+    _unchanged(graph, at, layer)
+    how = {"centred": True, "learned": layer.channelwise_affine, "groups": layer.groups}
+    return normalized(graph, at, x, range(len(x.groups)), layer.eps, **how)
+
+
+def _unchanged(graph: Graph, at: At, layer: Any) -> None:
+    for name, expected in (("weight", 1.0), ("bias", 0.0)):
+        value = getattr(layer, name, None)
+        if value is not None:
+            graph.census.constant(f"{at.place}.{name}", value, expected)
+
+
+def _batch_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    if not layer.inference:
+        raise Untranslatable(BATCH_NORM.format(kind="BatchNorm"))
+    _unchanged(graph, at, layer)
+    note = EVALUATION if layer.weight is None else f"{EVALUATION}; {LEARNED}"
+    return graph.apply(at, x, Apply(Scale(1 / math.sqrt(1 + layer.eps)), note=note))
+
+
+def _dropout(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    if layer.inference or layer.p == 0:
+        return graph.apply(at, x, Apply(Identity(), note="inference mode: nothing is dropped"))
+    note = "training mode: the kernel of noisy passes; equinox.nn.inference_mode(module) leaves it out"
+    return graph.apply(at, x, Apply(Dropout(float(layer.p)), note=note))
+
+
+def _prelu(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    if layer.negative_slope.size != 1:
+        raise Untranslatable("its slopes are those of single channels")
+    return graph.apply(
+        at, x, changed(LeakyRelu(float(layer.negative_slope.reshape(()))), "its slope is learned, and not here")
+    )
+
+
+def _refused(reason: str) -> Callable[[Graph, At, Any, Value], Value]:
+    def refuse(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+        raise Untranslatable(reason.format(kind=at.kind, width=x.shape[-1]))
+
+    return refuse
+
+
+_UNREAD = "{kind} is not known here; instead={{'{kind}': layer}} puts a layer of everwide in its place"
+_READERS: dict[type, Callable[[Graph, At, Any, Value], Value]] = {
+    nn.Linear: _linear,
+    nn.ConvTranspose: _refused(_UNREAD),
+    nn.Conv: _conv,
+    nn.AdaptivePool: _adaptive,
+    nn.Pool: _pool,
+    nn.LayerNorm: _norm,
+    nn.RMSNorm: _norm,
+    nn.GroupNorm: _group_norm,
+    nn.BatchNorm: _batch_norm,
+    nn.Dropout: _dropout,
+    nn.PReLU: _prelu,
+    nn.Embedding: _refused(TOKENS),
+    nn.MultiheadAttention: _refused(ATTENTION),
+    nn.GRUCell: _refused(RECURRENT),
+    nn.LSTMCell: _refused(RECURRENT),
+    nn.SpectralNorm: _refused(_UNREAD),
+    nn.WeightNorm: _refused(_UNREAD),
+}

@@ -1,0 +1,162 @@
+"""Primitives of JAX, by their names."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..layers import SiteMap
+from ._graph import Apply, At, Graph, renamed
+from ._layout import Untranslatable, Value
+from ._ops import Window, joined, pooled, reduced, taken
+
+BATCH = 7  # examples of the batch that is sent through: a size that axes seldom have
+
+UNARY = {
+    name: name
+    for name in (
+        "abs",
+        "cos",
+        "erf",
+        "erfc",
+        "exp",
+        "expm1",
+        "log1p",
+        "logistic",
+        "neg",
+        "sign",
+        "sin",
+        "sqrt",
+        "square",
+        "tanh",
+    )
+}
+_BINARY = {name: name for name in ("add", "div", "eq", "ge", "gt", "le", "lt", "max", "min", "mul", "ne", "pow", "sub")}
+_BINARY |= {"add_any": "add", "and": "and", "or": "or"}
+_SAME = ("convert_element_type", "copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision")
+_CONTROL = ("cond", "while", "scan")
+
+
+def call_of(
+    graph: Graph, at: At, name: str, params: Mapping[str, Any], operands: Sequence[Any], shape: tuple[int, ...]
+) -> Value:
+    """What a primitive makes of values and constants."""
+    values = [one for one in operands if isinstance(one, Value)]
+    if name in _SAME:
+        return values[0]
+    if name in UNARY:
+        return graph.pointwise(at, UNARY[name], values)
+    if name in _BINARY or name == "select_n":
+        return graph.pointwise(at, _BINARY.get(name, "select"), [_operand(one) for one in operands])
+    if name == "not":
+        return graph.pointwise(at, "not", values)
+    if name == "integer_pow":
+        return graph.pointwise(at, "pow", (values[0], float(params["y"])))
+    if name == "clamp":
+        low, x, high = operands
+        return graph.pointwise(at, "clip", (x, _number(low), _number(high)))
+    if name in _CALLS:
+        return _CALLS[name](graph, at, params, operands, shape)
+    raise Untranslatable(_reason(name))
+
+
+def _reason(name: str) -> str:
+    if name in _CONTROL:
+        return f"control flow ({name}) is not read; write the layers out, or use everwide.Repeat"
+    if "window_max" in name:
+        return "the largest of correlated Gaussians has no known law; means (avg_pool) have one"
+    if name in ("dot_general", "conv_general_dilated", "ragged_dot"):
+        return "it multiplies by weights that belong to no layer known here, or a signal by a signal (attention)"
+    if name == "reduce_max":
+        return "a softmax or a largest value has no limit here; leave a softmax over the outputs to the loss"
+    return f"the primitive {name} is not known here"
+
+
+def _operand(one: Any) -> Value | float:
+    return one if isinstance(one, Value) else _number(one)
+
+
+def _number(one: Any) -> float:
+    """A constant, of which all entries are the same."""
+    array = np.asarray(one, np.float64)
+    if array.size and (array == array.flat[0]).all():
+        return float(array.flat[0])
+    raise Untranslatable(
+        f"it combines a signal with an array of shape {array.shape} that belongs to no layer known here"
+    )
+
+
+def _reshape(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: tuple[int, ...]) -> Value:
+    return operands[0].regrouped(shape, BATCH)
+
+
+def _transpose(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
+    return operands[0].permuted(params["permutation"])
+
+
+def _broadcast(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
+    """New axes of size 1, and sites of size 1 that are repeated."""
+    x, places = operands[0], [int(axis) for axis in params["broadcast_dimensions"]]
+    groups: list[tuple[str, ...]] = [()] * len(shape)
+    for group, place in zip(x.groups, places, strict=True):
+        groups[place] = group
+    for axis, size in enumerate(shape):
+        group = groups[axis]
+        if len(group) == 1 and group[0] in x.sites and x.size[group[0]] == 1 and size > 1:
+            x = graph.apply(at, x, Apply(SiteMap(np.ones((size, 1)), axis=int(group[0]))))
+        elif not group and size > 1:
+            raise Untranslatable("it repeats a signal along a new axis; keep sites of size 1 to be repeated")
+    return renamed(x, tuple(groups))
+
+
+def _concatenate(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
+    if not all(isinstance(one, Value) for one in operands):
+        raise Untranslatable("it puts a signal beside an array that belongs to no layer known here")
+    return joined(graph, at, operands, int(params["dimension"]))
+
+
+def _sum(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
+    """The mean, and then as often as there were sites: a division that follows is put together with that."""
+    x, axes = operands[0], [int(axis) for axis in params["axes"]]
+    count = math.prod(x.size[label] for axis in axes for label in x.groups[axis])
+    out = reduced(graph, at, x, axes, keep=False)
+    return graph.pointwise(at, "mul", (out, float(count)))
+
+
+def _window_sum(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
+    x, size = operands[0], [int(n) for n in params["window_dimensions"]]
+    sites = [axis for axis, group in enumerate(x.groups) if len(group) == 1 and group[0] in x.sites]
+    if any(n != 1 for axis, n in enumerate(size) if axis not in sites):
+        raise Untranslatable("its window covers channels or examples")
+    dilated = {*params.get("base_dilation", ()), *params.get("window_dilation", ())} - {1}
+    if dilated:
+        raise Untranslatable("windows with gaps are not read")
+    pick = tuple(size[axis] for axis in sites), tuple(int(params["window_strides"][axis]) for axis in sites)
+    padding = tuple((int(params["padding"][axis][0]), int(params["padding"][axis][1])) for axis in sites)
+    window = Window(*pick, padding if any(map(any, padding)) else "VALID")
+    out = pooled(graph, at, x, sites, window)
+    return graph.pointwise(at, "mul", (out, float(math.prod(pick[0]))))
+
+
+def _slice(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
+    x, strides = operands[0], params["strides"] or (1,) * len(params["start_indices"])
+    bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
+    before = x.described(BATCH)
+    for axis, (low, high, stride) in enumerate(bounds):
+        if (low, high, stride) != (0, before[axis], 1):
+            x = taken(graph, at, x, axis, slice(int(low), int(high), int(stride)))
+    return x
+
+
+_CALLS: dict[str, Callable[[Graph, At, Mapping[str, Any], Sequence[Any], Any], Value]] = {
+    "broadcast_in_dim": _broadcast,
+    "concatenate": _concatenate,
+    "expand_dims": _reshape,
+    "reduce_sum": _sum,
+    "reduce_window_sum": _window_sum,
+    "reshape": _reshape,
+    "slice": _slice,
+    "squeeze": _reshape,
+    "transpose": _transpose,
+}

@@ -1,0 +1,160 @@
+"""Modules of JAX, read through the trace of a call. Layers leave marks in it, so that what they compute is not read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+from jaxtyping import Array
+
+from ..signal import ArchitectureError
+from ._graph import At, Graph
+from ._jax_calls import BATCH, UNARY, call_of
+from ._layout import Untranslatable, Value
+
+_MARK = "everwide_mark_"
+_INLINED = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A layer of a module: its place, the layer, and what reads it."""
+
+    at: At
+    layer: Any
+    read: Callable[[Graph, At, Any, Value], Value]
+
+
+def marked(number: int, x: Array, y: Array) -> Array:
+    """`y`, the output of the layer of that number, for `x`; the trace tells."""
+
+    def mark(x: Array, y: Array) -> Array:
+        return y + jnp.zeros((), y.dtype)  # an output that is an input would be forwarded, past the mark
+
+    mark.__name__ = f"{_MARK}{number}"
+    return jax.jit(mark)(x, y)
+
+
+def read_call(
+    graph: Graph, name: str, call: Callable[[Array], Any], marks: Sequence[Mark], shape: tuple[int, ...], x: Value
+) -> Value:
+    """The graph of a call on an array of that shape, which is the value `x`."""
+    try:
+        program = jax.make_jaxpr(call)(jax.ShapeDtypeStruct(shape, jnp.float32))
+    except jax.errors.ConcretizationTypeError as fault:
+        raise ArchitectureError(
+            f"{name} cannot be read without its data ({type(fault).__name__}). Control flow and conversions that "
+            "depend on the values of the input have no one graph: take them out of the call, or decide them in "
+            "__init__. The kernel of the module as it is: everwide.empirical_ntk(module, None, x)."
+        ) from None
+    except (TypeError, ValueError, AssertionError, IndexError, AttributeError) as fault:
+        batch = " (examples first)" if x.groups[0] == ("n",) else ""
+        raise ArchitectureError(
+            f"{name} does not take an array of the shape {shape}{batch}: {type(fault).__name__}: "
+            f"{' '.join(str(fault).split())[:300].rstrip('.')}. input_shape is the shape of one example as it is read."
+        ) from None
+    out = program.out_avals
+    if len(out) != 1:
+        raise ArchitectureError(
+            f"{name} returns {len(out)} arrays, expected one. Wrap it in a module that returns that."
+        )
+    results = _Walk(graph, marks).run(program.jaxpr, program.consts, [x])
+    if not isinstance(results[0], Value):
+        raise ArchitectureError(f"{name} returns numbers that do not depend on its input.")
+    return results[0]
+
+
+class _Walk:
+    """Follows values through a trace; whatever does not depend on the input is computed."""
+
+    def __init__(self, graph: Graph, marks: Sequence[Mark]):
+        self.graph, self.marks = graph, marks
+        self.scope: list[str] = []
+
+    def run(self, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+        env.update(zip(jaxpr.invars, inputs, strict=True))
+
+        def look(var: Any) -> Any:
+            return var.val if isinstance(var, Literal) else env[var]
+
+        for eqn in _needed(jaxpr):
+            number = _mark_of(eqn)
+            read = eqn.invars[:1] if number is not None else eqn.invars
+            results = self._step(eqn, [look(var) for var in read], number)
+            env.update(zip(eqn.outvars, results, strict=True))
+        return [look(var) for var in jaxpr.outvars]
+
+    def _step(self, eqn: JaxprEqn, operands: list[Any], number: int | None) -> list[Any]:
+        values = [one for one in operands if isinstance(one, Value)]
+        inner = _inlined(eqn)
+        if inner is not None and number is None:
+            self.scope.append(str(eqn.params.get("name", "")))
+            results = self.run(inner.jaxpr, inner.consts, operands)
+            self.scope.pop()
+            return results
+        if not values:
+            results = eqn.primitive.bind(*operands, **eqn.params)
+            return list(results) if eqn.primitive.multiple_results else [results]
+        outputs: list[Any] = list(eqn.outvars)
+        shapes = [tuple(var.aval.shape) for var in outputs]
+        return [self._value(eqn, operands, values, number, shapes[0])] * len(shapes)
+
+    def _value(
+        self, eqn: JaxprEqn, operands: list[Any], values: list[Value], number: int | None, shape: tuple[int, ...]
+    ) -> Value:
+        at = self._at(eqn) if number is None else self.marks[number].at
+        before = len(self.graph.nodes)
+        try:
+            value = self._read(eqn, operands, values[0], number, at, shape)
+        except Untranslatable as fault:
+            del self.graph.nodes[before:]
+            return self.graph.refuse(at, values, str(fault), shape)
+        if value.described(BATCH) != shape:
+            del self.graph.nodes[before:]
+            reason = f"it makes the shape {shape}, and what is known here makes {value.described(BATCH)}"
+            return self.graph.refuse(at, values, reason, shape)
+        return value
+
+    def _read(
+        self, eqn: JaxprEqn, operands: list[Any], x: Value, number: int | None, at: At, shape: tuple[int, ...]
+    ) -> Value:
+        mark = None if number is None else self.marks[number]
+        layer = self.graph.replacement(at, None if mark is None else mark.layer)
+        if layer is not None:
+            return self.graph.replace(at, x, layer, shape)
+        if mark is not None:
+            return mark.read(self.graph, at, mark.layer, x)
+        return call_of(self.graph, at, eqn.primitive.name, eqn.params, operands, shape)
+
+    def _at(self, eqn: JaxprEqn) -> At:
+        named = next((name for name in reversed(self.scope) if name and not name.startswith(("_", "<"))), "")
+        name = eqn.primitive.name
+        return At("", named or name, named if named and name in UNARY else name)
+
+
+def _mark_of(eqn: JaxprEqn) -> int | None:
+    name = str(eqn.params.get("name", "")) if eqn.primitive.name in _INLINED else ""
+    return int(name[len(_MARK) :]) if name.startswith(_MARK) else None
+
+
+def _inlined(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    if eqn.primitive.name not in _INLINED:
+        return None
+    inner = next(eqn.params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in eqn.params)
+    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+
+
+def _needed(jaxpr: Jaxpr) -> list[JaxprEqn]:
+    """The equations on which the results depend; of a marked layer only its input is read."""
+    wanted = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
+    kept = []
+    for eqn in reversed(jaxpr.eqns):
+        if wanted.isdisjoint(eqn.outvars):
+            continue
+        kept.append(eqn)
+        read = eqn.invars[:1] if _mark_of(eqn) is not None else eqn.invars
+        wanted.update(var for var in read if not isinstance(var, Literal))
+    return kept[::-1]

@@ -1,0 +1,100 @@
+"""Which axis of a framework's array is what: examples, sites or channels. Ours are sites first, channels last."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .._words import listed
+
+BATCH, CHANNELS = "n", "c"
+Group = tuple[str, ...]  # the labels that an axis is made of, slowest first: an axis may be several of ours, flattened
+
+
+class Untranslatable(Exception):  # noqa: N818 - it is caught, and becomes a row of the table
+    """What a reader says of a call that has no counterpart here: the reason, and the way out."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of the module: the node that makes it, and what its axes are.
+
+    - `node`: its number in the graph.
+    - `groups`: for every axis of the framework's array, the labels in it: `n` examples, `c` channels, `0`, `1`, ... our
+      site axes in their order.
+    - `sizes`: of all labels but `n`.
+    """
+
+    node: int
+    groups: tuple[Group, ...]
+    sizes: tuple[tuple[str, int], ...]
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Of every label; a batch has 1, as every other size would do."""
+        return {BATCH: 1} | dict(self.sizes)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The labels of our site axes, in their order."""
+        return tuple(sorted((label for label, _ in self.sizes if label != CHANNELS), key=int))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As ours: sites first, channels last."""
+        size = self.size
+        return (*(size[label] for label in self.sites), size[CHANNELS])
+
+    def axis(self, number: int) -> Group:
+        """The labels of an axis, counted as the framework counts."""
+        return self.groups[number]
+
+    def permuted(self, order: Sequence[int]) -> "Value":
+        """The same numbers with other axes first."""
+        return replace(self, groups=tuple(self.groups[i] for i in order))
+
+    def regrouped(self, shape: Sequence[int], batch: int) -> "Value":
+        """After a reshape: labels stay in their order, and are cut into axes of these sizes."""
+        labels = [label for group in self.groups for label in group]
+        size, groups, rest = self.size | {BATCH: batch}, [], list(labels)
+        for wanted in shape:
+            group: list[str] = []
+            while rest and (math.prod(size[label] for label in group) < wanted):
+                group.append(rest.pop(0))
+            if math.prod(size[label] for label in group) != wanted:
+                raise Untranslatable(
+                    f"it cuts an axis into pieces ({self.described(batch)} becomes {tuple(shape)}); merging axes is "
+                    "understood, splitting is not"
+                )
+            groups.append(tuple(group))
+        while rest and size[rest[0]] == 1 and groups:  # of size 1: it belongs to whoever is there
+            groups[-1] = (*groups[-1], rest.pop(0))
+        if rest:
+            raise Untranslatable(f"it changes the number of elements of {self.described(batch)}")
+        return replace(self, groups=tuple(groups))
+
+    def described(self, batch: int = 0) -> tuple[int | str, ...]:
+        """The shape as the framework has it."""
+        size: dict[str, int] = self.size | {BATCH: batch}
+        return tuple(
+            "n" if group == (BATCH,) and not batch else math.prod(size[label] for label in group)
+            for group in self.groups
+        )
+
+    def channels_at(self, axis: int, what: str) -> None:
+        """Raise unless that axis is the channels and nothing else."""
+        if not -len(self.groups) <= axis < len(self.groups) or self.groups[axis] != (CHANNELS,):
+            raise Untranslatable(f"{what}, and its input has {self.words()}")
+
+    def words(self) -> str:
+        """Of the axes, for messages."""
+        names = {BATCH: "examples", CHANNELS: "channels"}
+        axes = [" x ".join(names.get(label, f"site axis {label}") for label in group) or "1" for group in self.groups]
+        return f"the axes ({listed(axes, most=8)})" if axes else "no axes"
+
+
+def start(shape: Sequence[int], *, channels: int, batched: bool) -> Value:
+    """The input of a module: one axis of an example is its channels, the others are sites in their order."""
+    channels %= len(shape)
+    labels = [str(i - (i > channels)) if i != channels else CHANNELS for i in range(len(shape))]
+    groups = tuple((label,) for label in labels)
+    return Value(0, ((BATCH,), *groups) if batched else groups, tuple(zip(labels, map(int, shape), strict=True)))

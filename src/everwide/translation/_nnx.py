@@ -1,0 +1,216 @@
+"""Layers of Flax NNX, one by one: weights are truncated normal with variance 1 / fan_in, biases begin at zero."""
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+from ..activations import LeakyRelu
+from ..layers import Dropout, Identity, Scale
+from ._graph import Apply, At, Graph
+from ._jax_calls import BATCH
+from ._jaxpr import Mark, marked, read_call
+from ._layout import Untranslatable, Value, start
+from ._ops import EVALUATION, LEARNED, Weights, Window, changed, convolution, dense, normalized
+from ._reasons import ATTENTION, BATCH_NORM, RECURRENT, TOKENS
+from ._weights import TRUNCATED
+
+
+def read_nnx(graph: Graph, module: Any, shape: Sequence[int], channels: int) -> Value:
+    """The graph of a module, for examples of that shape."""
+    nnx = _nnx()
+    definition, state = nnx.split(module)
+    marks = [Mark(_at(path, layer), layer, _reader(layer)) for path, layer in _layers(module)]
+
+    def call(x: Any) -> Any:
+        own = nnx.merge(definition, state, copy=True)  # what it writes belongs to this trace alone
+        with _marking([layer for _, layer in _layers(own)]):
+            return own(x)
+
+    value = graph.begin(start(shape, channels=channels, batched=True))
+    return read_call(graph, type(module).__name__, call, marks, (BATCH, *shape), value)
+
+
+def _layers(module: Any) -> list[tuple[str, Any]]:
+    """All layers that are read as a whole, with their places; of the outermost ones nothing inside."""
+    layers: list[tuple[str, Any]] = []
+    for path, layer in _nnx().iter_graph(module):
+        if isinstance(layer, tuple(_readers())):
+            layers.append((".".join(map(str, path)), layer))
+    inside = {place for place, layer in layers if isinstance(layer, _composite())}
+    return sorted((place, layer) for place, layer in layers if not any(place.startswith(f"{one}.") for one in inside))
+
+
+@contextlib.contextmanager
+def _marking(layers: list[Any]) -> Iterator[None]:
+    """Calls of these layers leave a mark in the trace. Classes are changed meanwhile, and only these instances obey."""
+    numbers = {id(layer): number for number, layer in enumerate(layers)}
+    with contextlib.ExitStack() as stack:
+        for kind in {type(layer) for layer in layers}:
+            stack.enter_context(mock.patch.object(kind, "__call__", _marked_call(kind.__call__, numbers)))
+        yield
+
+
+def _marked_call(original: Callable[..., Any], numbers: dict[int, int]) -> Callable[..., Any]:
+    def call(self: Any, x: Any, *rest: Any, **options: Any) -> Any:
+        number = numbers.get(id(self))
+        if number is None:
+            return original(self, x, *rest, **options)
+        if options.get("deterministic") and isinstance(self, _nnx().Dropout):
+            return x
+        silent = isinstance(self, _nnx().Dropout | _nnx().BatchNorm)  # they write their state, and change no shape
+        return marked(number, x, x if silent else original(self, x, *rest, **options))
+
+    return call
+
+
+def _at(place: str, layer: Any) -> At:
+    kind = type(layer).__name__
+    sizes = [
+        str(getattr(layer, name)) for name in ("in_features", "out_features", "num_features") if name in vars(layer)
+    ]
+    if "kernel_size" in vars(layer):
+        sizes.append(str(layer.kernel_size))
+    return At(place or "the top", f"{kind}({', '.join(sizes)})", kind, is_layer=True)
+
+
+def _reader(layer: Any) -> Callable[[Graph, At, Any, Value], Value]:
+    return next(read for kind, read in _readers().items() if isinstance(layer, kind))
+
+
+def _weights(at: At, layer: Any, fan_in: int) -> Weights:
+    bias = layer.bias if layer.use_bias else None
+    return Weights(
+        key=id(layer.kernel),
+        name=at.place,
+        weight=layer.kernel[...],
+        bias=None if bias is None else bias[...],
+        variance=1 / fan_in,
+        bias_variance=None if bias is None else 0.0,
+        law=TRUNCATED,
+    )
+
+
+def _linear(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    return dense(graph, at, x, layer.out_features, _weights(at, layer, layer.in_features))
+
+
+def _conv(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    rank = len(layer.kernel_size)
+    if layer.feature_group_count != 1:
+        raise Untranslatable("grouped and depthwise convolutions are not read yet")
+    if layer.mask is not None or _each(layer.input_dilation, rank) != (1,) * rank:
+        raise Untranslatable("masked weights and dilated inputs are not read")
+    window = Window(
+        tuple(layer.kernel_size), _each(layer.strides, rank), _padding(layer, rank), _each(layer.kernel_dilation, rank)
+    )
+    fan_in = layer.in_features * math.prod(layer.kernel_size)
+    return convolution(graph, at, x, -1, window, layer.out_features, _weights(at, layer, fan_in))
+
+
+def _padding(layer: Any, rank: int) -> Any:
+    padding = layer.padding
+    if isinstance(padding, str):
+        if padding not in ("SAME", "VALID", "CIRCULAR"):
+            raise Untranslatable(f"padding={padding!r}: SAME, VALID, CIRCULAR and numbers are read")
+        if padding == "CIRCULAR" and _each(layer.strides, rank) != (1,) * rank:
+            raise Untranslatable("padding='CIRCULAR' is read without strides")
+        return padding
+    pairs = [padding] * rank if isinstance(padding, int) else list(padding)
+    return tuple((p, p) if isinstance(p, int) else tuple(p) for p in pairs)
+
+
+def _each(value: Any, rank: int) -> tuple[int, ...]:
+    return (value or 1,) * rank if value is None or isinstance(value, int) else tuple(value)
+
+
+def _norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    axes = layer.reduction_axes
+    axes = [axes] if isinstance(axes, int) else list(axes)
+    centred = isinstance(layer, _nnx().LayerNorm)
+    _unchanged(graph, at, layer)
+    return normalized(graph, at, x, axes, layer.epsilon, centred=centred, learned=layer.scale is not None)
+
+
+def _group_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    if layer.group_size == 1:
+        raise Untranslatable("one channel a group: statistics of single channels stay random as their number grows")
+    _unchanged(graph, at, layer)
+    axes = list(range(1, len(x.groups)))
+    how = {"centred": True, "learned": layer.scale is not None, "groups": layer.num_groups}
+    return normalized(graph, at, x, axes, layer.epsilon, **how)
+
+
+def _batch_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    if not layer.use_running_average:
+        raise Untranslatable(BATCH_NORM.format(kind="BatchNorm"))
+    _unchanged(graph, at, layer)
+    graph.census.constant(f"{at.place}.mean", layer.mean[...], 0.0)
+    graph.census.constant(f"{at.place}.var", layer.var[...], 1.0)
+    note = EVALUATION if layer.scale is None and layer.bias is None else f"{EVALUATION}; {LEARNED}"
+    return graph.apply(at, x, Apply(Scale(1 / math.sqrt(1 + layer.epsilon)), note=note))
+
+
+def _unchanged(graph: Graph, at: At, layer: Any) -> None:
+    for name, expected in (("scale", 1.0), ("bias", 0.0)):
+        value = getattr(layer, name, None)
+        if value is not None:
+            graph.census.constant(f"{at.place}.{name}", value[...], expected)
+
+
+def _dropout(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    if layer.deterministic or layer.rate == 0:
+        return graph.apply(at, x, Apply(Identity(), note="evaluation mode: nothing is dropped"))
+    if tuple(layer.broadcast_dims):
+        raise Untranslatable("noise that several axes share is not read; module.eval() leaves it out")
+    note = "training mode: the kernel of noisy passes; module.eval() leaves it out"
+    return graph.apply(at, x, Apply(Dropout(float(layer.rate)), note=note))
+
+
+def _prelu(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    slope = float(layer.negative_slope[...])
+    return graph.apply(at, x, changed(LeakyRelu(slope), "its slope is learned, and not here"))
+
+
+def _refused(reason: str) -> Callable[[Graph, At, Any, Value], Value]:
+    def refuse(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+        raise Untranslatable(reason.format(kind=at.kind, width=x.shape[-1]))
+
+    return refuse
+
+
+_UNREAD = "{kind} is not known here; instead={{'{kind}': layer}} puts a layer of everwide in its place"
+
+
+def _nnx() -> Any:
+    from flax import nnx  # whoever brings a module has loaded it
+
+    return nnx
+
+
+@functools.cache
+def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
+    nnx = _nnx()
+    unread = (nnx.ConvTranspose, nnx.LinearGeneral, nnx.Einsum, nnx.InstanceNorm, nnx.SpectralNorm, nnx.WeightNorm)
+    return {
+        nnx.Linear: _linear,
+        nnx.Conv: _conv,
+        nnx.LayerNorm: _norm,
+        nnx.RMSNorm: _norm,
+        nnx.GroupNorm: _group_norm,
+        nnx.BatchNorm: _batch_norm,
+        nnx.Dropout: _dropout,
+        nnx.PReLU: _prelu,
+        nnx.Embed: _refused(TOKENS),
+        nnx.MultiHeadAttention: _refused(ATTENTION),
+        nnx.RNN: _refused(RECURRENT),
+        **{kind: _refused(_UNREAD) for kind in unread},
+    }
+
+
+def _composite() -> tuple[type, ...]:
+    """Layers that contain others, and are read, or refused, as a whole."""
+    nnx = _nnx()
+    return nnx.MultiHeadAttention, nnx.RNN, nnx.SpectralNorm, nnx.WeightNorm

@@ -1,0 +1,203 @@
+"""Operations that all frameworks have, in their words: axes are counted as the framework counts them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..layers import (
+    AvgPool,
+    Conv,
+    ConvTranspose,
+    Dense,
+    Flatten,
+    GlobalAvgPool,
+    GlobalSumPool,
+    Index,
+    LayerNorm,
+    RmsNorm,
+    SiteMap,
+    SumPool,
+)
+from ._graph import Apply, At, Beside, Graph, Outcome, without
+from ._layout import BATCH, CHANNELS, Untranslatable, Value
+from ._weights import Drawn, Law
+
+EVALUATION = "evaluation mode: its statistics are 0 and 1, as before training"
+GROUPS = "groups of many channels have the statistics of all, where all have one law"
+LEARNED = "its own parameters start at 1 and 0; their part of the tangent kernel falls like 1/width"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights and biases of a layer of a module, as its framework draws them.
+
+    - `key`: tells them from others; `name`: for messages. `weight`, `bias`: the numbers, `None` where there are none.
+    - `variance`, `law`: of an entry. `bias_variance`: `None` without biases. `bias_law`: its law, where it is not 0.
+    - `frozen`: they are not trained.
+    """
+
+    key: Any
+    name: str
+    weight: Any
+    bias: Any
+    variance: float
+    bias_variance: float | None
+    law: Law
+    bias_name: str = "bias"
+    frozen: bool = False
+
+    def scales(self, graph: Graph, fan_in: int) -> dict[str, Any]:
+        """Arguments of our layers: `w_std`, `b_std` and `frozen`."""
+        variance = graph.census.variance(f"{self.name}.weight", self.weight, self.variance, self.law)
+        b_std = None
+        if self.bias_variance is not None:
+            name = f"{self.name}.{self.bias_name}"
+            b_std = math.sqrt(graph.census.variance(name, self.bias, self.bias_variance, self.law))
+        return {"w_std": math.sqrt(variance * fan_in), "b_std": b_std, "frozen": self.frozen}
+
+    def drawn(self, fan_in: int) -> Drawn:
+        """What the graph remembers of them."""
+        words = f"bias of variance {self.bias_variance:.3g}, which falls like 1/width" if self.bias_variance else ""
+        return Drawn(self.key, self.law, fan_in, words)
+
+
+def dense(graph: Graph, at: At, x: Value, width: int, weights: Weights) -> Value:
+    """A linear map of the last axis: of the channels, or of all that was flattened into them."""
+    x = flattened(graph, x, -1)
+    x.channels_at(-1, "it acts on the last axis, which must be the channels")
+    fan_in = x.size[CHANNELS]
+    layer = Dense(width, **weights.scales(graph, fan_in))
+    return graph.apply(at, x, Apply(layer, drawn=weights.drawn(fan_in)))
+
+
+def flattened(graph: Graph, x: Value, axis: int) -> Value:
+    """Where sites were merged into the channels of that axis, and it is read now: our `Flatten`."""
+    group = x.groups[axis]
+    if CHANNELS not in group or len(group) == 1:
+        return x
+    if {*group} != {CHANNELS, *x.sites}:
+        raise Untranslatable(f"channels are merged with some of the sites only: {x.words()}")
+    groups = tuple((CHANNELS,) if one == group else one for one in x.groups)
+    return graph.apply(At("", "flatten"), x, Apply(Flatten()), groups)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window over the site axes, one number for each of them in the order of the framework's axes.
+
+    `padding` may be pairs, or "SAME", "VALID", "CIRCULAR". `transposed`: it upsamples.
+    """
+
+    size: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: str | tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...] = ()
+    transposed: bool = False
+
+    def ordered(self, x: Value, axes: Sequence[int]) -> dict[str, Any]:
+        """Arguments of our layers; `axes` are those of the array over which the window slides."""
+        groups = [x.groups[axis] for axis in axes]
+        labels = [group[0] for group in groups if len(group) == 1]
+        if len(labels) != len(groups) or sorted(labels, key=str) != sorted(x.sites, key=str):
+            raise Untranslatable(f"its window slides over {len(self.size)} axes, and its input has {x.words()}")
+        order = [labels.index(label) for label in x.sites]
+        padding = self.padding if isinstance(self.padding, str) else tuple(self.padding[i] for i in order)
+        out: dict[str, Any] = {"padding": padding, "strides": tuple(self.strides[i] for i in order)}
+        if self.dilation:
+            out["dilation"] = tuple(self.dilation[i] for i in order)
+        return {"window": tuple(self.size[i] for i in order)} | out
+
+
+def convolution(graph: Graph, at: At, x: Value, channels: int, window: Window, width: int, weights: Weights) -> Value:
+    """A convolution; `channels` is the axis of the channels, all others but examples are sites."""
+    x.channels_at(channels, f"its channels are axis {channels}")
+    axes = [i for i, group in enumerate(x.groups) if group not in ((BATCH,), (CHANNELS,))]
+    fan_in = x.size[CHANNELS] * math.prod(window.size)
+    how = window.ordered(x, axes) | weights.scales(graph, fan_in)
+    layer = (ConvTranspose if window.transposed else Conv)(how.pop("window"), width=width, **how)
+    return graph.apply(at, x, Apply(layer, drawn=weights.drawn(fan_in)))
+
+
+def pooled(graph: Graph, at: At, x: Value, axes: Sequence[int], window: Window, *, edges: bool = False) -> Value:
+    """Means over windows; `edges`: those that reach into the padding divide by what they cover."""
+    how = window.ordered(x, axes)
+    return graph.apply(at, x, Apply(AvgPool(how.pop("window"), normalize_edges=edges, **how)))
+
+
+def reduced(graph: Graph, at: At, x: Value, axes: Sequence[int], *, keep: bool, mean: bool = True) -> Value:
+    """The mean (or the sum) over site axes, which are dropped, or kept with size 1."""
+    gone = [label for axis in axes for label in x.groups[axis]]
+    word = "mean" if mean else "sum"
+    if BATCH in gone:
+        raise Untranslatable(f"it takes the {word} over the examples of a batch, so that no example is by itself")
+    if CHANNELS in gone:
+        raise Untranslatable(f"it takes the {word} over the channels, which vanishes, or is a number, as they grow")
+    if keep:
+        window = tuple(x.size[s] if s in gone else 1 for s in x.sites)
+        return graph.apply(at, x, Apply((AvgPool if mean else SumPool)(window)))
+    if {*gone} == {*x.sites}:
+        layer = GlobalAvgPool() if mean else GlobalSumPool()
+        return graph.apply(at, x, Apply(layer), without(x, axes)) if gone else x
+    for label in sorted(gone, key=int, reverse=True):
+        row = np.full(x.size[label], 1 / x.size[label] if mean else 1.0)
+        axis = next(i for i, group in enumerate(x.groups) if group == (label,))
+        x = graph.apply(at, x, Apply(SiteMap(row, axis=int(label))), without(x, [axis]))
+    return x
+
+
+def taken(graph: Graph, at: At, x: Value, axis: int, item: int | slice) -> Value:
+    """One place of a site axis, or a slice of it."""
+    group = x.groups[axis]
+    if len(group) != 1 or group[0] in (BATCH, CHANNELS):
+        raise Untranslatable(f"it indexes axis {axis}, and only single site axes can be indexed; there are {x.words()}")
+    items = (*[slice(None)] * int(group[0]), item)
+    return graph.apply(at, x, Apply(Index(*items)), without(x, [axis]) if isinstance(item, int) else None)
+
+
+def joined(graph: Graph, at: At, values: Sequence[Value], axis: int) -> Value:
+    """Values side by side."""
+    values = [flattened(graph, value, axis) for value in values]
+    first = values[0]
+    group = first.groups[axis]
+    if any(value.groups != first.groups for value in values) or len(group) != 1 or group == (BATCH,):
+        raise Untranslatable(
+            "it puts values side by side whose axes do not agree: " + ", ".join(v.words() for v in values)
+        )
+    place = None if group == (CHANNELS,) else int(group[0])
+    total, shape = sum(value.size[group[0]] for value in values), list(first.shape)
+    shape[-1 if place is None else place] = total
+    return graph.add(at, Beside(place), values, first.groups, tuple(shape))
+
+
+def normalized(
+    graph: Graph, at: At, x: Value, axes: Sequence[int], eps: float, *, centred: bool, learned: bool, groups: int = 1
+) -> Value:
+    """Division by the size of the signal over these axes, of which the channels must be one."""
+    over = {label for axis in axes for label in x.groups[axis]}
+    if BATCH in over or CHANNELS not in over:
+        raise Untranslatable(
+            f"it normalizes over {sorted(over)} of {x.words()}: only over channels it has a limit here"
+        )
+    sites = tuple(int(label) for label in x.sites if label in over)
+    everywhere = bool(sites) and len(sites) == len(x.sites)
+    layer = (LayerNorm if centred else RmsNorm)(sites=everywhere or sites or False, eps=float(eps))
+    notes = [GROUPS] * (groups > 1) + [LEARNED] * learned
+    return graph.apply(at, x, Apply(layer, note="; ".join(notes)))
+
+
+def spread(graph: Graph, at: At, x: Value, like: Value) -> Value:
+    """A value with sites of size 1, repeated as often as the other has sites."""
+    if x.groups != like.groups or x.size[CHANNELS] != like.size[CHANNELS]:
+        return x
+    for label in x.sites:
+        if x.size[label] == 1 and like.size[label] > 1:
+            x = graph.apply(at, x, Apply(SiteMap(np.ones((like.size[label], 1)), axis=int(label))))
+    return x
+
+
+def changed(layer: Any, note: str) -> Apply:
+    """A layer that stands for something else, with the reason."""
+    return Apply(layer, Outcome.CHANGED, note)

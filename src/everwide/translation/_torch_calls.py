@@ -1,0 +1,255 @@
+"""Functions of torch, torch.nn.functional and tensors, by their names."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ._graph import At, Graph, renamed
+from ._layout import Untranslatable, Value
+from ._ops import joined, reduced, spread, taken
+from ._torch_layers import adaptive, average, dropped, merged
+
+_PLAIN = {  # names of calls, and of operations in `_formula`
+    "abs": "abs",
+    "cos": "cos",
+    "erf": "erf",
+    "exp": "exp",
+    "hardsigmoid": "hard_sigmoid",
+    "hardswish": "hard_swish",
+    "mish": "mish",
+    "neg": "neg",
+    "negative": "neg",
+    "relu": "relu",
+    "relu_": "relu",
+    "selu": "selu",
+    "sigmoid": "logistic",
+    "sign": "sign",
+    "silu": "silu",
+    "sin": "sin",
+    "softsign": "softsign",
+    "square": "square",
+    "tanh": "tanh",
+}
+_BINARY = {
+    "add": "add",
+    "add_": "add",
+    "div": "div",
+    "iadd": "add",
+    "imul": "mul",
+    "isub": "sub",
+    "itruediv": "div",
+    "maximum": "max",
+    "minimum": "min",
+    "mul": "mul",
+    "mul_": "mul",
+    "multiply": "mul",
+    "pow": "pow",
+    "sub": "sub",
+    "subtract": "sub",
+    "truediv": "div",
+    "true_divide": "div",
+}
+_SAME = ("contiguous", "clone", "detach", "float", "double", "to", "type")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function or a method: values and constants as it got them, and the shape of what it returned."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    shape: tuple[int, ...]
+    batch: int
+
+    @property
+    def x(self) -> Value:
+        """The first argument, which must be a value."""
+        first = self.args[0] if self.args else self.kwargs.get("input", self.kwargs.get("self"))
+        if not isinstance(first, Value):
+            raise Untranslatable("its first argument does not come from the input alone")
+        return first
+
+    def option(self, name: str, place: int, default: Any = None) -> Any:
+        """An argument by its name or its place."""
+        return self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
+
+    def dims(self, name: str = "dim", place: int = 1, default: Any = None) -> list[int]:
+        """Axes, as a number, a list, or what is left of the arguments."""
+        value = self.args[place:] if len(self.args) > place + 1 else self.option(name, place, default)
+        axes = list(range(len(self.x.groups))) if value is None else [value] if isinstance(value, int) else list(value)
+        return [axis % len(self.x.groups) for axis in axes]
+
+
+def read_call(graph: Graph, at: At, call: Call) -> Value:
+    """A value from a call; `Untranslatable` with the reason."""
+    if call.name in _PLAIN:
+        return graph.pointwise(at, _PLAIN[call.name], (call.x,))
+    if call.name in _BINARY:
+        return _binary(graph, at, call)
+    if call.name in _SAME:
+        return call.x
+    if call.name in _CALLS:
+        return _CALLS[call.name](graph, at, call)
+    if "softmax" in call.name or call.name == "scaled_dot_product_attention":
+        raise Untranslatable(
+            "attention and softmax that are written out have no counterpart; see everwide.SelfAttention"
+        )
+    if "max_pool" in call.name:
+        raise Untranslatable("the largest of correlated Gaussians has no known law; use avg_pool2d, which has")
+    raise Untranslatable(f"a call of {call.name} is not known here; put it into a module, and name that in instead=")
+
+
+def _binary(graph: Graph, at: At, call: Call) -> Value:
+    if call.kwargs.get("alpha", 1) != 1 or call.kwargs.get("rounding_mode") is not None:
+        raise Untranslatable(f"{call.name} with {dict(call.kwargs)} is not read; write it out")
+    operands = [call.option("input", 0), call.option("other", 1, call.kwargs.get("exponent"))]
+    values = [one for one in operands if isinstance(one, Value)]
+    if len(values) == 2:
+        operands = [spread(graph, at, one, other) for one, other in (values, values[::-1])]
+    for one in operands:
+        if not isinstance(one, Value | int | float):
+            raise Untranslatable("it combines a signal with a tensor of the module that belongs to no layer")
+    return graph.pointwise(at, _BINARY[call.name], operands)
+
+
+def _gelu(graph: Graph, at: At, call: Call) -> Value:
+    exact = call.kwargs.get("approximate", "none") == "none"
+    return graph.pointwise(at, "gelu" if exact else "gelu_tanh", (call.x,))
+
+
+def _leaky_relu(graph: Graph, at: At, call: Call) -> Value:
+    return graph.pointwise(at, "leaky_relu", (call.x, float(call.option("negative_slope", 1, 0.01))))
+
+
+def _elu(graph: Graph, at: At, call: Call) -> Value:
+    return graph.pointwise(at, call.name, (call.x, float(call.option("alpha", 1, 1.0))))
+
+
+def _clip(graph: Graph, at: At, call: Call) -> Value:
+    defaults = {"hardtanh": (-1.0, 1.0), "relu6": (0.0, 6.0)}.get(call.name, (-math.inf, math.inf))
+    names = ("min_val", "max_val") if call.name == "hardtanh" else ("min", "max")
+    bounds = [call.option(names[i], i + 1, defaults[i]) if call.name != "relu6" else defaults[i] for i in range(2)]
+    low, high = (default if one is None else one for one, default in zip(bounds, defaults, strict=True))
+    return graph.pointwise(at, "clip", (call.x, float(low), float(high)))
+
+
+def _softplus(graph: Graph, at: At, call: Call) -> Value:
+    if call.option("beta", 1, 1) != 1:
+        raise Untranslatable("softplus is read with beta=1 only")
+    return graph.pointwise(at, "softplus", (call.x,))
+
+
+def _dropout(graph: Graph, at: At, call: Call) -> Value:
+    return dropped(graph, at, call.x, call.option("p", 1, 0.5), call.option("training", 2, True), "Dropout")
+
+
+def _concat(graph: Graph, at: At, call: Call) -> Value:
+    values = call.option("tensors", 0)
+    if not isinstance(values, Sequence) or not all(isinstance(one, Value) for one in values):
+        raise Untranslatable("it puts a signal beside a tensor of the module that belongs to no layer")
+    return joined(graph, at, values, call.option("dim", 1, 0))
+
+
+def _flatten(graph: Graph, at: At, call: Call) -> Value:
+    return merged(call.x, call.option("start_dim", 1, 0), call.option("end_dim", 2, -1))
+
+
+def _reshape(graph: Graph, at: At, call: Call) -> Value:
+    return call.x.regrouped(call.shape, call.batch)
+
+
+def _permute(graph: Graph, at: At, call: Call) -> Value:
+    return call.x.permuted(call.dims("dims"))
+
+
+def _transpose(graph: Graph, at: At, call: Call) -> Value:
+    count = len(call.x.groups)
+    order, (a, b) = list(range(count)), (call.option("dim0", 1) % count, call.option("dim1", 2) % count)
+    order[a], order[b] = b, a
+    return call.x.permuted(order)
+
+
+def _reduce(graph: Graph, at: At, call: Call) -> Value:
+    keep = bool(
+        call.kwargs.get("keepdim", call.args[2] if len(call.args) == 3 and call.args[2] in (True, False) else False)
+    )
+    short = Call(call.name, call.args[:2], call.kwargs, call.shape, call.batch)
+    return reduced(graph, at, call.x, short.dims(), keep=keep, mean=call.name == "mean")
+
+
+def _avg_pool(graph: Graph, at: At, call: Call) -> Value:
+    rank = int(call.name[-2])
+    size, stride = call.option("kernel_size", 1), call.option("stride", 2)
+    padding, ceil = call.option("padding", 3, 0), call.option("ceil_mode", 4, False)
+    edges = not call.option("count_include_pad", 5, True)
+    return average(graph, at, call.x, size, stride, padding, ceil, rank, edges=edges)
+
+
+def _adaptive(graph: Graph, at: At, call: Call) -> Value:
+    return adaptive(graph, at, call.x, call.option("output_size", 1))
+
+
+def _squeeze(graph: Graph, at: At, call: Call) -> Value:
+    """Axes of size 1 go, with the sites in them: these are merged into the next one, which changes nothing."""
+    return call.x.regrouped(call.shape, call.batch)
+
+
+def _item(graph: Graph, at: At, call: Call) -> Value:
+    x, items = call.x, call.args[1]
+    items = items if isinstance(items, tuple) else (items,)
+    if Ellipsis in items:
+        i = items.index(Ellipsis)
+        items = (*items[:i], *[slice(None)] * (len(x.groups) - len(items) + 1), *items[i + 1 :])
+    if not all(isinstance(one, int | slice) for one in items):
+        raise Untranslatable(f"only numbers and slices are read as an index, got {items}")
+    for axis in reversed(range(len(items))):
+        item = items[axis]
+        if item != slice(None):
+            x = taken(graph, at, x, axis, item)
+    return renamed(x, x.groups)
+
+
+_CALLS: dict[str, Callable[[Graph, At, Call], Value]] = {
+    "adaptive_avg_pool1d": _adaptive,
+    "adaptive_avg_pool2d": _adaptive,
+    "adaptive_avg_pool3d": _adaptive,
+    "avg_pool1d": _avg_pool,
+    "avg_pool2d": _avg_pool,
+    "avg_pool3d": _avg_pool,
+    "cat": _concat,
+    "celu": _elu,
+    "clamp": _clip,
+    "clip": _clip,
+    "concat": _concat,
+    "concatenate": _concat,
+    "dropout": _dropout,
+    "elu": _elu,
+    "flatten": _flatten,
+    "gelu": _gelu,
+    "getitem": _item,
+    "hardtanh": _clip,
+    "leaky_relu": _leaky_relu,
+    "mean": _reduce,
+    "movedim": lambda graph, at, call: _moved(call),
+    "permute": _permute,
+    "relu6": _clip,
+    "reshape": _reshape,
+    "softplus": _softplus,
+    "squeeze": _squeeze,
+    "sum": _reduce,
+    "swapaxes": _transpose,
+    "transpose": _transpose,
+    "unflatten": _reshape,
+    "unsqueeze": _reshape,
+    "view": _reshape,
+}
+
+
+def _moved(call: Call) -> Value:
+    count = len(call.x.groups)
+    start, end = call.option("source", 1) % count, call.option("destination", 2) % count
+    order = [i for i in range(count) if i != start]
+    order.insert(end, start)
+    return call.x.permuted(order)

@@ -1,0 +1,256 @@
+"""Layers of `torch.nn`, by the names of their classes: PyTorch is not imported before somebody brings a module."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..activations import LeakyRelu
+from ..layers import Dropout, Identity, Scale
+from ._graph import Apply, At, Graph
+from ._layout import BATCH, Untranslatable, Value
+from ._ops import EVALUATION, LEARNED, Weights, Window, changed, convolution, dense, flattened, normalized, pooled
+from ._reasons import ATTENTION, BATCH_NORM, MAX_POOL, RECURRENT, SOFTMAX, TOKENS
+from ._weights import UNIFORM
+
+# Names of `_formula`, and the numbers that they take.
+_POINTWISE: dict[str, Callable[[Any], tuple[str, tuple[float, ...]]]] = {
+    "ReLU": lambda m: ("relu", ()),
+    "ReLU6": lambda m: ("clip", (0.0, 6.0)),
+    "LeakyReLU": lambda m: ("leaky_relu", (m.negative_slope,)),
+    "GELU": lambda m: ("gelu" if m.approximate == "none" else "gelu_tanh", ()),
+    "SiLU": lambda m: ("silu", ()),
+    "Tanh": lambda m: ("tanh", ()),
+    "Sigmoid": lambda m: ("logistic", ()),
+    "Softplus": lambda m: ("softplus", _plain_softplus(m)),
+    "ELU": lambda m: ("elu", (m.alpha,)),
+    "CELU": lambda m: ("celu", (m.alpha,)),
+    "SELU": lambda m: ("selu", ()),
+    "Mish": lambda m: ("mish", ()),
+    "Hardtanh": lambda m: ("clip", (m.min_val, m.max_val)),
+    "Hardsigmoid": lambda m: ("hard_sigmoid", ()),
+    "Hardswish": lambda m: ("hard_swish", ()),
+    "Softsign": lambda m: ("softsign", ()),
+}
+
+
+def _plain_softplus(module: Any) -> tuple[float, ...]:
+    if module.beta != 1:
+        raise Untranslatable(f"Softplus(beta={module.beta}): only beta=1 is read; divide and multiply by it yourself")
+    return ()
+
+
+def read_layer(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    """A layer of one value."""
+    if "parametrizations" in dict(module.named_children()):
+        raise Untranslatable("its weights are parametrized (as by weight_norm), which changes their law")
+    if at.kind in _POINTWISE:
+        name, options = _POINTWISE[at.kind](module)
+        return graph.pointwise(at, name, (x, *options))
+    if at.kind in _READERS:
+        return _READERS[at.kind](graph, at, module, x)
+    raise Untranslatable(_reason(module, at.kind, x))
+
+
+def _reason(module: Any, kind: str, x: Value) -> str:
+    known = {"Embedding": TOKENS, "Softmax": SOFTMAX, "LogSoftmax": SOFTMAX, "LSTM": RECURRENT, "GRU": RECURRENT}
+    if kind in known or kind == "RNN":
+        return known.get(kind, RECURRENT)
+    if kind in ("MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer"):
+        width = module.embed_dim if kind == "MultiheadAttention" else x.shape[-1]
+        return ATTENTION.format(kind=kind, width=width)
+    if kind.startswith(("MaxPool", "AdaptiveMaxPool")):
+        window = _tuple(getattr(module, "kernel_size", 2), len(x.sites))
+        return MAX_POOL.format(kind=kind, window=window)
+    return f"{kind} is not known here; instead={{{kind!r}: layer}} puts a layer of everwide in its place"
+
+
+def _weights(graph: Graph, at: At, module: Any, fan: int) -> Weights:
+    """Both uniform between -1/sqrt(fan) and 1/sqrt(fan): `kaiming_uniform_(a=sqrt(5))`, and biases alike.
+
+    `fan` is what PyTorch takes for the fan-in: in transposed convolutions, that of the shape of the weight.
+    """
+    variance, bias = 1 / (3 * fan), module.bias
+    return Weights(
+        key=id(module.weight),
+        name=at.place,
+        weight=numbers(module.weight),
+        bias=None if bias is None else numbers(bias),
+        variance=variance,
+        bias_variance=None if bias is None else variance,
+        law=UNIFORM,
+        frozen=not module.weight.requires_grad,
+    )
+
+
+def numbers(parameter: Any) -> Any:
+    """On the host; `None` where a module has shapes only."""
+    return None if parameter.is_meta else parameter.detach().double().cpu().numpy()
+
+
+def _linear(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    return dense(graph, at, x, module.out_features, _weights(graph, at, module, module.in_features))
+
+
+def _conv(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    if module.groups != 1:
+        raise Untranslatable(f"groups={module.groups}: grouped and depthwise convolutions are not read yet")
+    size, dilation = tuple(module.kernel_size), tuple(module.dilation)
+    transposed = at.kind.startswith("ConvTranspose")
+    reach = [d * (k - 1) for k, d in zip(size, dilation, strict=True)]
+    if transposed:
+        last = zip(reach, module.padding, module.output_padding, strict=True)
+        padding: Any = tuple((r - p, r - p + extra) for r, p, extra in last)
+    elif module.padding == "same":
+        padding = tuple((r // 2, r - r // 2) for r in reach)
+    else:
+        padding = "VALID" if module.padding == "valid" else tuple((p, p) for p in module.padding)
+    if module.padding_mode == "circular":
+        if transposed or padding != tuple((r // 2, r // 2) for r in reach) or any(s > 1 for s in module.stride):
+            raise Untranslatable("padding_mode='circular' is read where the window keeps the size")
+        padding = "CIRCULAR"
+    elif module.padding_mode != "zeros":
+        raise Untranslatable(f"padding_mode={module.padding_mode!r}: only zeros and circular are known here")
+    window = Window(size, tuple(module.stride), padding, dilation, transposed)
+    fan = module.weight.shape[1] * math.prod(size)
+    return convolution(graph, at, x, 1, window, module.out_channels, _weights(graph, at, module, fan))
+
+
+def average(
+    graph: Graph, at: At, x: Value, size: Any, stride: Any, padding: Any, ceil: bool, rank: int, *, edges: bool = False
+) -> Value:
+    """Means over windows of the axes from 2 on."""
+    if ceil:
+        raise Untranslatable("ceil_mode=True lets windows reach beyond the sites; pad them yourself")
+    size, padding = _tuple(size, rank), _tuple(padding, rank)
+    stride = size if stride is None or stride == () else _tuple(stride, rank)
+    pairs = tuple((p, p) for p in padding) if any(padding) else "VALID"
+    return pooled(graph, at, x, range(2, 2 + rank), Window(size, stride, pairs), edges=edges)
+
+
+def _avg_pool(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    rank = len(x.groups) - 2
+    if getattr(module, "divisor_override", None) is not None:
+        raise Untranslatable("divisor_override is not known here; multiply by a constant")
+    edges = not module.count_include_pad
+    how = (module.kernel_size, module.stride, module.padding, module.ceil_mode, rank)
+    return average(graph, at, x, *how, edges=edges)
+
+
+def adaptive(graph: Graph, at: At, x: Value, size: Any) -> Value:
+    """Means over windows that make so many of them."""
+    axes = range(2, len(x.groups))
+    have = [math.prod(x.size[label] for label in x.groups[axis]) for axis in axes]
+    want = [h if w is None else w for h, w in zip(have, _tuple(size, len(axes)), strict=True)]
+    if any(h % w for h, w in zip(have, want, strict=True)):
+        raise Untranslatable(f"{have} sites become {want}: windows of different sizes are not read")
+    window = tuple(h // w for h, w in zip(have, want, strict=True))
+    return pooled(graph, at, x, axes, Window(window, window, "VALID"))
+
+
+def _adaptive(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    return adaptive(graph, at, x, module.output_size)
+
+
+def _layer_norm(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    axes = range(-len(module.normalized_shape), 0)
+    _unchanged(graph, at, module)
+    eps = float(np.finfo(np.float32).eps) if module.eps is None else module.eps
+    centred = at.kind == "LayerNorm"
+    x = flattened(graph, x, -1) if len(axes) == 1 else x
+    return normalized(graph, at, x, axes, eps, centred=centred, learned=module.elementwise_affine)
+
+
+def _group_norm(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    if module.num_groups == module.num_channels:
+        raise Untranslatable("one channel a group: statistics of single channels stay random as their number grows")
+    _unchanged(graph, at, module)
+    axes = [i for i, group in enumerate(x.groups) if group != (BATCH,)]
+    return normalized(graph, at, x, axes, module.eps, centred=True, learned=module.affine, groups=module.num_groups)
+
+
+def _batch_norm(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    if module.training or module.running_mean is None:
+        raise Untranslatable(BATCH_NORM.format(kind=at.kind))
+    _unchanged(graph, at, module)
+    graph.census.constant(f"{at.place}.running_mean", numbers(module.running_mean), 0.0)
+    graph.census.constant(f"{at.place}.running_var", numbers(module.running_var), 1.0)
+    note = f"{EVALUATION}; {LEARNED}" if module.affine else EVALUATION
+    return graph.apply(at, x, Apply(Scale(1 / math.sqrt(1 + module.eps)), note=note))
+
+
+def _unchanged(graph: Graph, at: At, module: Any) -> None:
+    for name, expected in (("weight", 1.0), ("bias", 0.0)):
+        value = getattr(module, name, None)
+        if value is not None:
+            graph.census.constant(f"{at.place}.{name}", numbers(value), expected)
+
+
+def _dropout(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    return dropped(graph, at, x, module.p, module.training, at.kind)
+
+
+def dropped(graph: Graph, at: At, x: Value, rate: float, training: bool, kind: str) -> Value:
+    """Noise in training mode, nothing in evaluation mode."""
+    if not training or rate == 0:
+        return graph.apply(at, x, Apply(Identity(), note="evaluation mode: nothing is dropped"))
+    if kind != "Dropout":
+        raise Untranslatable(f"{kind} drops whole channels or keeps moments; module.eval() leaves it out")
+    note = "training mode: the kernel of noisy passes; module.eval() leaves it out"
+    return graph.apply(at, x, Apply(Dropout(float(rate)), note=note))
+
+
+def _flatten(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    return merged(x, module.start_dim, module.end_dim)
+
+
+def merged(x: Value, first: int, last: int) -> Value:
+    """Axes from the first to the last as one: read when a layer needs its channels."""
+    count = len(x.groups)
+    first, last = first % count, last % count
+    group = tuple(label for one in x.groups[first : last + 1] for label in one)
+    return _regrouped(x, (*x.groups[:first], group, *x.groups[last + 1 :]))
+
+
+def _regrouped(x: Value, groups: Any) -> Value:
+    return Value(x.node, tuple(groups), x.sizes)
+
+
+def _identity(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    return x
+
+
+def _prelu(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    if not module.weight.is_meta and float(module.weight.std(correction=0)) > 0:
+        raise Untranslatable("its slopes differ from channel to channel")
+    slope = 0.25 if module.weight.is_meta else float(module.weight.flatten()[0])
+    return graph.apply(at, x, changed(LeakyRelu(slope), "its slope is learned, and not here"))
+
+
+def _tuple(value: Any, rank: int) -> tuple[Any, ...]:
+    return (value,) * rank if isinstance(value, int) or value is None else tuple(value)
+
+
+_READERS: dict[str, Callable[[Graph, At, Any, Value], Value]] = {
+    "Linear": _linear,
+    "Flatten": _flatten,
+    "GroupNorm": _group_norm,
+    "Identity": _identity,
+    "LayerNorm": _layer_norm,
+    "PReLU": _prelu,
+    "RMSNorm": _layer_norm,
+    "SyncBatchNorm": _batch_norm,
+    "Dropout": _dropout,
+    "AlphaDropout": _dropout,
+    "FeatureAlphaDropout": _dropout,
+}
+for _rank in ("1d", "2d", "3d"):
+    _READERS |= {
+        f"Conv{_rank}": _conv,
+        f"ConvTranspose{_rank}": _conv,
+        f"AvgPool{_rank}": _avg_pool,
+        f"AdaptiveAvgPool{_rank}": _adaptive,
+        f"BatchNorm{_rank}": _batch_norm,
+        f"Dropout{_rank}": _dropout,
+    }

@@ -1,0 +1,84 @@
+"""Random initializations of modules, beside the limit of their translation."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import everwide as ew
+from everwide.testing._check_layer import extrapolated
+from everwide.testing._draws import SAMPLED
+
+WIDTHS = (16, 64)
+_AT_ONCE = 10
+
+
+def rows(shape, n=3):
+    """Examples of entries -1 and 1: sums of uniform weights over them are as nearly normal as such sums can be."""
+    return np.random.default_rng(0).choice([-1.0, 1.0], (n, *shape)).astype(np.float32)
+
+
+def require_agreement(make, shape, kernels, *, tangents=True):
+    """Kernels of draws at two widths, without what falls like 1 / width, are those of the translation.
+
+    `make(width)` is a module; `kernels(width, x)` are the kernels of its draws, `(draws, n, n)` each: the covariance of
+    the outputs, and the tangent kernel of the first. Returns the largest z-scores, and the standard errors.
+    """
+    x = rows(shape)
+    apart = {"nngp": [], "ntk": []}
+    for width in WIDTHS:
+        limit = ew.from_module(make(width), shape)
+        truth = ew.gram(limit.net, limit.examples(x), parametrization=limit.parametrization)
+        for name, drawn in zip(apart, kernels(width, x), strict=True):
+            exact = np.asarray(getattr(truth, name), np.float64)
+            apart[name].append((np.asarray(drawn, np.float64) - exact) / np.abs(exact).max())
+    found = {}
+    for name, deviations in apart.items():
+        mean, error = extrapolated(WIDTHS, deviations)
+        found[name] = SAMPLED.excess_of(mean + 1, error, np.ones_like(mean)), float(error.max())
+    assert found["nngp"][0] <= 1, found
+    assert not tangents or found["ntk"][0] <= 1, found
+    assert found["nngp"][1] < 0.06, found  # standard errors that would show a fault
+    return found
+
+
+def both_kernels(f, params, x):
+    """Of one draw: `f(params, one)` is a vector."""
+    y = jax.vmap(lambda one: f(params, one))(x)
+    slopes = jax.vmap(lambda one: jax.grad(lambda p: f(p, one)[0])(params))(x)
+    flat = [leaf.reshape(len(x), -1) for leaf in jax.tree.leaves(slopes)]
+    return y @ y.T / y.shape[-1], sum(leaf @ leaf.T for leaf in flat)
+
+
+def drawn(one, draws):
+    """Kernels of draws of a JAX module: `one(key)` are those of one."""
+    keys = jr.split(jr.key(1), draws)
+    return jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=_AT_ONCE))(keys)
+
+
+def equinox_kernels(make, draws):
+    """Of an Equinox module, `make(width, key)`."""
+
+    def kernels(width, x):
+        def one(key):
+            params, static = eqx.partition(make(width, key), eqx.is_inexact_array)
+            return both_kernels(lambda p, a: eqx.combine(p, static)(a).reshape(-1), params, jnp.asarray(x))
+
+        return drawn(one, draws)
+
+    return kernels
+
+
+def nnx_kernels(make, draws):
+    """Of a Flax NNX module, `make(width, rngs)`."""
+    from flax import nnx
+
+    def kernels(width, x):
+        def one(key):
+            graph, params, rest = nnx.split(make(width, nnx.Rngs(key)), nnx.Param, ...)
+            return both_kernels(lambda p, a: nnx.merge(graph, p, rest)(a[None])[0], params, jnp.asarray(x))
+
+        return drawn(one, draws)
+
+    return kernels

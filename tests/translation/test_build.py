@@ -1,0 +1,170 @@
+"""From graphs to combinators, without any framework: functions put together, branches, axes."""
+
+import pickle
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import everwide as ew
+from everwide import activations as act
+from everwide._walk import walk
+from everwide.translation._formula import Formula, layer_of
+from everwide.translation._layout import Untranslatable, start
+
+pytestmark = pytest.mark.once
+
+
+class Net(eqx.Module):
+    """Four layers and a function of them."""
+
+    layers: list
+    fn: callable = eqx.field(static=True)
+
+    def __init__(self, fn, sizes=((4, 8), (8, 8), (8, 8), (8, 8))):
+        self.layers = [eqx.nn.Linear(a, b, key=jr.key(i)) for i, (a, b) in enumerate(sizes)]
+        self.fn = fn
+
+    def __call__(self, x):
+        return self.fn(self.layers, x)
+
+
+def nested(layers, x):
+    """A branch inside a branch, and a skip over both."""
+    a, b, c, d = layers
+    h = a(x)
+    inner = b(jax.nn.relu(h))
+    inner = inner + c(jax.nn.silu(inner))
+    return d(jax.nn.relu(h - inner))
+
+
+def crossing(layers, x):
+    """A value that is read inside a branch, and beside it: no chain of branches has it once."""
+    a, b, c, d = layers
+    h = a(x)
+    one = b(jax.nn.relu(h))
+    two = c(jax.nn.relu(one))
+    return d(jax.nn.relu(one + two + h))
+
+
+def reads_twice(layers, x):
+    a, b, c, d = layers
+    h = a(x)
+    return d(jax.nn.relu(b(jax.nn.relu(h)))) + c(jax.nn.relu(h)) * 2.0
+
+
+@pytest.mark.parametrize("fn", [nested, crossing, reads_twice])
+def test_branches_have_the_kernel_of_their_recursion(fn):
+    """Against the recursion on numbers, in which every value is computed once: `K` of a sum is the sum of `K`s."""
+    limit = ew.from_module(Net(fn), (4,))
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    np.testing.assert_allclose(ew.nngp(limit.net, x), recursion(fn, x), rtol=1e-6)
+
+
+class Cov:
+    """Second moments of a Gaussian, or of what a function made of one."""
+
+    def __init__(self, k):
+        self.k = k
+
+    def __add__(self, other):
+        return Cov(self.k + other.k)
+
+    __sub__ = __add__  # the sign of an independent branch does not matter
+
+    def __mul__(self, factor):
+        return Cov(factor**2 * self.k)
+
+
+def recursion(fn, x):
+    """Layers are affine maps of moments; activations by `ew.nngp` of one layer, on a root of `k`."""
+
+    def linear(size):
+        return lambda c: Cov(c.k / 3 + 1 / (3 * size))
+
+    def dual(layer):
+        def apply(c):
+            root = np.linalg.cholesky(c.k + 1e-13 * np.eye(len(c.k)))
+            return Cov(ew.nngp(ew.Serial(ew.Dense(w_std=len(root) ** 0.5), layer), root))
+
+        return apply
+
+    layers = [linear(4), linear(8), linear(8), linear(8)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax.nn, "relu", dual(ew.Relu()))
+        patch.setattr(jax.nn, "silu", dual(ew.Silu()))
+        return fn(layers, Cov(x @ x.T / 4)).k
+
+
+def test_dense_blocks_grow_by_one_layer_at_a_time():
+    """Every layer reads all before it; written out as branches that would be 2^12 layers."""
+
+    def fn(layers, x):
+        parts = [layers[0](x)]
+        for layer in layers[1:]:
+            parts.append(layer(jax.nn.relu(jnp.concatenate(parts))))
+        return parts[-1]
+
+    limit = ew.from_module(Net(fn, [(4, 8), *((8 * n, 8) for n in range(1, 12))]), (4,))
+    dense = [visit for visit in walk(limit.net) if type(visit.layer).__name__ == "Dense"]
+    assert len(dense) == 12
+
+
+def test_branches_that_share_draws_are_refused():
+    def fn(layers, x):
+        h = layers[0](x)
+        return layers[1](jax.nn.relu(h)) + layers[2](h) * jax.nn.relu(h)  # weights of its own hide what came before
+
+    def shared(layers, x):
+        h = layers[0](x)
+        return jax.nn.relu(h) * (h + layers[1](h))
+
+    with pytest.raises(ew.ArchitectureError, match=r"its branches share randomness: layers\[0\] is visible"):
+        ew.from_module(Net(shared), (4,))
+    limit = ew.from_module(Net(fn), (4,))
+    assert "Product" in {type(visit.layer).__name__ for visit in walk(limit.net)}
+
+
+def test_formulas_are_equal_by_their_steps():
+    one, other = (Formula.joined("mul", (None, None), [Formula(), sigmoid()]) for _ in range(2))
+    assert one == other
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert layer_of(one) == act.Silu()
+    x = jnp.linspace(-2.0, 2.0, 5)
+    np.testing.assert_allclose(one(x), x * jax.nn.sigmoid(x), rtol=1e-6)
+
+
+def sigmoid():
+    return Formula.joined("logistic", (None,), [Formula()])
+
+
+def step(name, *numbers):
+    return Formula.joined(name, (None, *numbers), [Formula()])
+
+
+def test_formulas_become_layers():
+    assert layer_of(step("mul", 0.5)) == ew.layers.Scale(0.5)
+    assert layer_of(step("mul", 1.0)) == ew.Identity()
+    assert layer_of(step("leaky_relu", 0.3)) == ew.LeakyRelu(0.3)
+    assert layer_of(step("clip", -2.0, 3.0)) == act.PiecewiseLinear((-2.0, 3.0), (0.0, 1.0, 0.0))
+    assert layer_of(step("elu", 0.7)) == act.Elu(0.7)
+    doubled = Formula.joined("mul", (None, 2.0), [step("relu")])
+    assert layer_of(doubled) == act.TwoSlope(0.0, 2.0)
+    hard = layer_of(step("hard_swish"))
+    assert set(hard.kinks) == {-3.0, 3.0}
+
+
+def test_axes_are_moved_and_merged():
+    image = start((3, 6, 5), channels=0, batched=True)
+    assert image.shape == (6, 5, 3)
+    assert image.described(7) == (7, 3, 6, 5)
+    tokens = image.regrouped((7, 3, 30), 7).permuted((0, 2, 1))
+    assert tokens.described(7) == (7, 30, 3)
+    assert tokens.groups == (("n",), ("0", "1"), ("c",))
+    assert tokens.regrouped((210, 3), 7).groups == (("n", "0", "1"), ("c",))
+    assert tokens.regrouped((210, 3), 7).regrouped((7, 6, 5, 3), 7).groups == (("n",), ("0",), ("1",), ("c",))
+    with pytest.raises(Untranslatable, match="cuts an axis into pieces"):
+        image.regrouped((7, 3, 3, 2, 5), 7)

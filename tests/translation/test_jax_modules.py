@@ -1,0 +1,215 @@
+"""Flax NNX and Equinox modules: the kernels of their own initializations are those of the translation."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from flax import nnx
+
+import everwide as ew
+from everwide import activations as act
+from everwide._walk import walk
+from translation.draws import equinox_kernels, nnx_kernels, require_agreement, rows
+
+pytestmark = pytest.mark.once
+OUTPUTS = 256
+
+
+class Mlp(eqx.Module):
+    """Dense layers, an activation that is written out, and a scaled residual sum."""
+
+    layers: list
+
+    def __init__(self, width, key):
+        sizes = [(48, width), (width, width), (width, width), (width, OUTPUTS)]
+        self.layers = [eqx.nn.Linear(a, b, key=k) for (a, b), k in zip(sizes, jr.split(key, 4), strict=True)]
+
+    def __call__(self, x):
+        h = self.layers[0](x)
+        h = h + 1.5 * self.layers[1](h * 0.5 * (1 + jax.lax.erf(h / 2**0.5)))
+        return self.layers[3](jax.nn.relu(self.layers[2](jax.lax.erf(h))))
+
+
+class Tokens(eqx.Module):
+    """A normalized block over tokens, by `jax.vmap`, read at their mean."""
+
+    embed: eqx.nn.Linear
+    norm: eqx.nn.LayerNorm
+    up: eqx.nn.Linear
+    down: eqx.nn.Linear
+    head: eqx.nn.Linear
+
+    def __init__(self, width, key):
+        a, b, c, d = jr.split(key, 4)
+        self.embed = eqx.nn.Linear(24, width, key=a)
+        self.norm = eqx.nn.LayerNorm(width)
+        self.up = eqx.nn.Linear(width, 2 * width, key=b)
+        self.down = eqx.nn.Linear(2 * width, width, key=c)
+        self.head = eqx.nn.Linear(width, OUTPUTS, use_bias=False, key=d)
+
+    def __call__(self, x):
+        h = jax.vmap(self.embed)(x)
+        h = h + jax.vmap(self.down)(jax.nn.relu(jax.vmap(self.up)(jax.vmap(self.norm)(h))))
+        return self.head(jnp.mean(h, 0))
+
+
+class Vision(eqx.Module):
+    """Channels first: convolutions with strides and padding, pooling, flattened."""
+
+    first: eqx.nn.Conv2d
+    second: eqx.nn.Conv2d
+    pool: eqx.nn.AvgPool2d
+    head: eqx.nn.Linear
+
+    def __init__(self, width, key):
+        a, b, c = jr.split(key, 3)
+        self.first = eqx.nn.Conv2d(3, width, 3, padding=1, key=a)
+        self.second = eqx.nn.Conv2d(width, width, (3, 2), stride=(2, 1), key=b)
+        self.pool = eqx.nn.AvgPool2d(2, 2)
+        self.head = eqx.nn.Linear(width * 1 * 3, OUTPUTS, key=c)
+
+    def __call__(self, x):
+        return self.head(self.pool(jax.nn.relu(self.second(jax.nn.relu(self.first(x))))).reshape(-1))
+
+
+class Residual(nnx.Module):
+    """Pre-activation blocks with and without normalization, channels last, pooled over all places."""
+
+    def __init__(self, width, rngs):
+        self.first = nnx.Conv(3, width, (3, 3), rngs=rngs)
+        self.norm = nnx.GroupNorm(width, num_groups=2, rngs=rngs)
+        self.blocks = nnx.List([nnx.Conv(width, width, (3, 3), padding="SAME", rngs=rngs) for _ in range(2)])
+        self.head = nnx.Linear(width, OUTPUTS, rngs=rngs)
+
+    def __call__(self, x):
+        x = self.first(x)
+        x = x + self.blocks[0](nnx.relu(self.norm(x)))
+        x = x + self.blocks[1](nnx.relu(x))
+        return self.head(jnp.mean(nnx.leaky_relu(x, 0.2), (1, 2)))
+
+
+class Dense(nnx.Module):
+    """A dense block: every layer reads all before it, side by side."""
+
+    def __init__(self, width, rngs):
+        self.layers = nnx.List([nnx.Linear(n, m, rngs=rngs) for n, m in self.sizes(width)])
+
+    @staticmethod
+    def sizes(width):
+        return (40, width), (width, width), (2 * width, width), (3 * width, OUTPUTS)
+
+    def __call__(self, x):
+        parts = [self.layers[0](x)]
+        for layer in self.layers[1:]:
+            new = layer(nnx.relu(jnp.concatenate(parts, -1)))
+            parts.append(new)
+        return new
+
+
+class Branches(nnx.Module):
+    """Two windows side by side, batch normalization as before training, average pooling."""
+
+    def __init__(self, width, rngs):
+        self.narrow = nnx.Conv(4, width, (3,), padding="VALID", rngs=rngs)
+        self.wide = nnx.Conv(4, width, (5,), padding=((1, 1),), use_bias=False, rngs=rngs)
+        self.norm = nnx.BatchNorm(2 * width, use_running_average=True, epsilon=0.3, rngs=rngs)
+        self.head = nnx.Linear(2 * 2 * width, OUTPUTS, rngs=rngs)
+
+    def __call__(self, x):
+        h = nnx.relu(jnp.concatenate([self.narrow(x), self.wide(x)], -1))
+        h = nnx.avg_pool(self.norm(h), (4,), strides=(4,))
+        return self.head(h.reshape(h.shape[0], -1))
+
+
+EQUINOX = {
+    "mlp": (Mlp, (48,), 100, ["Dense", "Gelu", "Scale", "Sum"]),
+    "tokens": (Tokens, (5, 24), 100, ["LayerNorm", "GlobalAvgPool"]),
+    "vision": (Vision, (3, 7, 7), 100, ["Conv", "AvgPool", "Flatten"]),
+}
+NNX = {
+    "residual": (Residual, (6, 6, 3), 100, ["Conv", "LayerNorm", "Sum", "GlobalAvgPool"]),
+    "dense": (Dense, (40,), 100, ["Concat", "Relu"]),
+    "branches": (Branches, (10, 4), 100, ["Concat", "AvgPool"]),
+}
+
+
+def cases(found, slow):
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in found]
+
+
+@pytest.mark.parametrize("name", cases(EQUINOX, {"vision"}))
+def test_equinox(name):
+    kind, shape, draws, layers = EQUINOX[name]
+    require_layers(ew.from_module(kind(8, jr.key(0)), shape), layers)
+    require_agreement(lambda width: kind(width, jr.key(0)), shape, equinox_kernels(kind, draws))
+
+
+@pytest.mark.parametrize("name", cases(NNX, {"branches"}))
+def test_nnx(name):
+    kind, shape, draws, layers = NNX[name]
+    with jax.numpy_dtype_promotion("standard"):  # which nnx.avg_pool needs
+        require_layers(ew.from_module(kind(8, nnx.Rngs(0)), shape), layers)
+        require_agreement(lambda width: kind(width, nnx.Rngs(0)), shape, nnx_kernels(kind, draws))
+
+
+def require_layers(limit, names):
+    """The network has these layers: the module was read, not only its outputs met."""
+    found = {type(visit.layer).__name__ for visit in walk(limit.net)}
+    assert set(names) <= found, (names, found)
+
+
+@pytest.mark.slow
+def test_another_variance_is_seen():
+    """The comparison fails where weights are 1.15 times as large: it is sharp enough to tell initializations apart."""
+    kernels = equinox_kernels(lambda width, key: larger(Mlp(width, key)), 100)
+    with pytest.raises(AssertionError):
+        require_agreement(lambda width: Mlp(width, jr.key(0)), (48,), kernels)
+
+
+def larger(module):
+    return eqx.tree_at(lambda m: m.layers[2].weight, module, module.layers[2].weight * 1.15)
+
+
+def test_a_finite_sample_has_the_size_of_the_module():
+    limit = ew.from_module(Residual(16, nnx.Rngs(0)), (6, 6, 3))
+    params = limit.net.init(jr.key(0), limit.input_shape)
+    ours = sum(leaf.size for leaf in jax.tree.leaves(params))
+    own = nnx.state(Residual(16, nnx.Rngs(0)), nnx.Param)
+    norms = 2 * 16  # scale and shift, which the limit does not train
+    assert ours == sum(leaf.size for leaf in jax.tree.leaves(own)) - norms
+
+
+def test_channels_first_become_channels_last():
+    limit = ew.from_module(Vision(8, jr.key(0)), (3, 7, 7))
+    assert limit.input_shape == (7, 7, 3)
+    x = rows((3, 7, 7))
+    np.testing.assert_array_equal(limit.examples(x), np.moveaxis(x, 1, -1))
+    with pytest.raises(ew.InputError, match="expected a batch of examples"):
+        limit.examples(x[0])
+
+
+def test_activations_are_recognized_by_their_values():
+    """What jax.nn writes out in single operations is one of ours, with its moments in closed form."""
+    known = {
+        jax.nn.relu: act.Relu(),
+        jax.nn.gelu: None,  # the approximation with tanh is no closed form
+        lambda x: jax.nn.gelu(x, approximate=False): act.Gelu(),
+        jax.nn.silu: act.Silu(),
+        jax.nn.sigmoid: act.Sigmoid(),
+        jnp.tanh: act.Tanh(),
+        jax.nn.softplus: act.Softplus(),
+        jax.nn.elu: act.Elu(),
+        jax.nn.selu: act.Selu(),
+        jax.nn.relu6: act.Relu6(),
+        jax.nn.leaky_relu: act.LeakyRelu(0.01),
+        jnp.abs: act.Abs(),
+        jnp.sin: act.Sin(),
+    }
+    for fn, expected in known.items():
+        module = eqx.nn.MLP(4, 1, 8, 1, activation=fn, key=jr.key(0))
+        layer = ew.from_module(module, (4,)).net.layers[1]
+        x = jnp.linspace(-2.0, 2.0, 9)
+        np.testing.assert_allclose(layer(x), fn(x), rtol=1e-5, atol=1e-6)
+        assert expected is None or layer == expected
