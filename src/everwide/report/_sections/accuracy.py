@@ -91,9 +91,8 @@ def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
     if not uses_process(problem):
         return trained, trained
     process = WideGPClassifier if problem.classes else WideGPRegressor
-    # What is chosen for flat rows reads them twice, a network that is given once: the process must be chosen as well.
-    network = None if x.ndim == 2 and problem.asked == "auto" else trained.network_
-    return trained, problem.new(process, network).fit(x, y)
+    # Several networks cannot be given: the process chooses its own.
+    return trained, problem.new(process, None if problem.adds else trained.network_).fit(x, y)
 
 
 def uses_process(problem: Problem) -> bool:
@@ -265,11 +264,13 @@ def _rmse(squares: np.ndarray, seed: int) -> Score:
 def _text(problem: Problem, result: Accuracy) -> Text:
     known = "their defaults in scikit-learn" + (", but for 15 rounds of boosting" if problem.quick else "")
     scaled = "columns" if result.classes else "columns and target"
+    network = "the network, a sum of several, is" if problem.adds else "the network is"
     notes = [
-        f"{result.folds}-fold cross-validation on {count(result.n)} rows, the same folds for all models; the network "
-        f"is chosen on the training rows of each fold alone. The others have {known}; for the SVM, {scaled} are scaled "
+        f"{result.folds}-fold cross-validation on {count(result.n)} rows, the same folds for all models; {network} "
+        f"chosen on the training rows of each fold alone. The others have {known}; for the SVM, {scaled} are scaled "
         "to mean 0 and variance 1."
     ]
+    notes += ["Forecasts and theory below are of a single network."] * problem.adds
     notes += ["Quick: few rows, few folds and short boosting. The full report is the one to quote."] * problem.quick
     if dropped := result.n_of_rare_classes_left_out:
         notes.append(f"{several(dropped, 'row')} of classes with fewer than {result.folds} rows were left out.")
