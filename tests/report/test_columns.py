@@ -148,9 +148,11 @@ def test_images_have_no_columns(numbers):
         assert (answer.result, answer.missing, answer.text.facts) == (None, "", ())
 
 
-def test_few_rows_say_so(numbers):
+def test_few_rows_and_constant_columns_say_so(numbers):
     answer = answered(columns.SECTION, replace(numbers, held=numbers.held[:9]))
     assert "is asked on 20 rows or more" in answer.missing
+    constant = replace(numbers, table=replace(numbers.table, x=np.ones_like(numbers.table.x)))
+    assert "No column varies" in answered(columns.SECTION, constant).missing
 
 
 def case(found, **known):

@@ -86,6 +86,8 @@ def columns(problem: Problem) -> ColumnsThatMatter | None:
     if len(problem.held) < _LEAST_HELD:
         raise InputError(f"Which columns matter is asked on {_LEAST_HELD} rows or more, and there are only {table.n}.")
     x, y = table.x[problem.rows], problem.labels
+    if not np.ptp(x[problem.train], axis=0).any():
+        raise InputError("No column varies in the rows that are learned from: none of them can matter.")
     model = problem.new(WideClassifier if problem.classes else WideRegressor, "auto")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # rows that nobody has seen may lie far beyond all targets
