@@ -13,6 +13,7 @@ ALWAYS = {  # what a number is, and how it was made
     "data": ("Each row is one example.",),
     "accuracy": (
         "same folds for all models",
+        "chosen on the training rows of each fold alone",
         "to mean 0 and variance 1",
         "each learned from",
         "to be expected on new rows",
