@@ -224,7 +224,7 @@ def _direction(result: ColumnsThatMatter, curve: Curve) -> str:
     outputs, show = curve.outputs[:, at], percent if result.classes else number
     means = f"Probabilities of \u201c{result.outputs[at]}\u201d" if result.classes else "Predictions"
     low, high, steps = int(np.argmin(outputs)), int(np.argmax(outputs)), np.diff(outputs)
-    named = [number(value) if curve.of_numbers else f"\u201c{value}\u201d" for value in curve.values]
+    named = [f"\u201c{value}\u201d" if isinstance(value, str) else number(value) for value in curve.values]
     for word, sign in (("rise", 1), ("fall", -1)):
         if curve.of_numbers and (sign * steps >= -_STEADY * np.ptp(outputs)).all():
             ends = f"from {show(outputs[0])} to {show(outputs[-1])}"
