@@ -176,7 +176,7 @@ def test_sentences(homes, found):
     assert "Predictions fall from -0.1 to -0.4 as it goes from 1 to 3." in texts[1]
     assert "Predictions are highest, 0.4, at 2, and lowest, 0.1, at 1." in texts[2]
     assert "Probabilities of \u201cyes\u201d rise" in texts[5]
-    assert "1 other column has 20\u202f% together" in texts[-1]
+    assert "1 other column has 20\u202f%." in texts[-1]
 
 
 def test_of_classes_probabilities_are_drawn():

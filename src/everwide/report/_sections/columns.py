@@ -204,7 +204,7 @@ def _text(problem: Problem, result: ColumnsThatMatter) -> Text:
         notes.append("It is not the network that you asked for, which has no such shares.")
     if rest := len(result.names) - len(result.looked_at):
         left = percent(float(result.shares[len(result.looked_at) :].sum()), 0)
-        notes.append(f"{several(rest, 'other column has', 'other columns have')} {left} together.")
+        notes.append(f"{several(rest, 'other column has', 'other columns together have')} {left}.")
     return Text(facts, notes=tuple(notes))
 
 
