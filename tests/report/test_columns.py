@@ -9,13 +9,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeRegressor
 
-from everwide._problem import prepare
+from everwide._problem import Problem, prepare
 from everwide.report._sections import columns, data
-from everwide.report._sections.accuracy import Score
+from everwide.report._sections.accuracy import Score, cross_validated
 from everwide.report._study import answered
 from everwide.tables import Table
 from report.report_tables import small_net
 from report.sentences import check
+from report.test_sections import validation
 
 pytestmark = pytest.mark.once
 TOWNS = ("Bonn", "Köln", "Ulm")
@@ -139,6 +140,21 @@ def test_errors_that_are_said_are_those_of_shuffled_rows(homes, found):
     known = next(one for one in found.looked_at if one.name == "town")
     x[:, 1:4] = np.random.default_rng(5).permutation(x[:, 1:4])
     assert known.rise.low < error(x) - found.error < known.rise.high
+
+
+def test_what_cross_validation_has_fitted_is_not_fitted_again(homes, monkeypatch):
+    """The default estimator, and rows of the last fold; nothing is fitted here."""
+    table = homes.table.take(np.arange(100))
+    held, train = np.arange(0, 100, 4), np.setdiff1d(np.arange(100), np.arange(0, 100, 4))
+    model = homes.new(columns.WideRegressor, "auto").fit(table.x[train], table.y[train])
+    known = validation(truth=table.y, last=(model, held))
+    problem = replace(homes, asked="auto", table=table)
+    monkeypatch.setattr(Problem, "once", lambda self, compute: {cross_validated: known}[compute])
+    monkeypatch.setattr(Problem, "new", None)
+    fitted, seen, others = columns._fitted(problem)
+    assert fitted is model
+    np.testing.assert_array_equal(seen.y, table.y[train])
+    np.testing.assert_array_equal(others.x, table.x[held])
 
 
 def test_images_have_no_columns(numbers):

@@ -30,6 +30,7 @@ def validation(**known) -> Validation:
         "std": none,
         "inside": np.zeros((0, len(LEVELS)), bool),
         "half_width": none,
+        "last": (None, np.zeros(0, int)),
     }
     return Validation(**(empty | outputs | known))
 

@@ -13,7 +13,7 @@ from ..._problem import Problem
 from ..._words import count, number, percent, several
 from ...estimators import WideClassifier, WideRegressor
 from .._page import BLUE, GREEN, GREY, INK, ORANGE, Fact, Figure, Section, Text
-from .accuracy import Score, losses_of
+from .accuracy import Score, cross_validated, losses_of
 from .data import is_image, names_of, sources
 
 _LEAST_HELD = 20  # rows: fewer tell nothing
@@ -85,36 +85,53 @@ def columns(problem: Problem) -> ColumnsThatMatter | None:
         return None
     if len(problem.held) < _LEAST_HELD:
         raise InputError(f"Which columns matter is asked on {_LEAST_HELD} rows or more, and there are only {table.n}.")
-    x, y = table.x[problem.rows], problem.labels
-    if not np.ptp(x[problem.train], axis=0).any():
+    if not np.ptp(table.x[problem.rows][problem.train], axis=0).any():
         raise InputError("No column varies in the rows that are learned from: none of them can matter.")
-    model = problem.new(WideClassifier if problem.classes else WideRegressor, "auto")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # rows that nobody has seen may lie far beyond all targets
-        model.fit(x[problem.train], y[problem.train])
-        return _looked_at(problem, model, x, y)
+        return _looked_at(problem, *_fitted(problem))
 
 
-def _looked_at(problem: Problem, model: Any, x: Features, y: np.ndarray) -> ColumnsThatMatter:
+class Rows(NamedTuple):
+    """Features and targets."""
+
+    x: Features
+    y: np.ndarray
+
+
+def _fitted(problem: Problem) -> tuple[Any, Rows, Rows]:
+    """The default estimator, its rows, and others; of what cross-validation has fitted, where that is it."""
+    if problem.adds:
+        known = problem.once(cross_validated)
+        (model, held), x, y = known.last, problem.table.x[known.rows], known.truth
+        train = np.setdiff1d(np.arange(len(y)), held)
+        return model, Rows(x[train], y[train]), Rows(x[held], y[held])
+    train, held = (
+        Rows(problem.table.x[problem.rows][some], problem.labels[some]) for some in (problem.train, problem.held)
+    )
+    model = problem.new(WideClassifier if problem.classes else WideRegressor, "auto")
+    return model.fit(*train), train, held
+
+
+def _looked_at(problem: Problem, model: Any, train: Rows, held: Rows) -> ColumnsThatMatter:
     made = names_of(problem.table)
     found = sources(made)
     shares = np.array([model.feature_importances_[places].sum() for places in found.values()])
     order, names = np.argsort(-shares, kind="stable"), list(found)
     most = min(max(_FEWEST, int((shares >= _SHARE).sum())), _MOST)
     outputs, answer = _answers(problem, model)
-    held, truth = x[problem.held], y[problem.held]
-    losses = losses_of(problem, model.predict(held), truth)
+    losses = losses_of(problem, model.predict(held.x), held.y)
     looked_at = []
     for at in order[:most]:
         places, seed = found[names[at]], [problem.seed, 8, int(at)]
-        shuffled = [exchanged(held, places, np.random.default_rng([*seed, k])) for k in range(_SHUFFLES)]
-        said = model.predict(np.concatenate(shuffled)).reshape(_SHUFFLES, len(truth))
-        rise = rise_of(problem, losses, np.mean([losses_of(problem, one, truth) for one in said], axis=0))
-        curve = curve_of(answer, x[problem.train], names[at], places, made)
+        shuffled = [exchanged(held.x, places, np.random.default_rng([*seed, k])) for k in range(_SHUFFLES)]
+        said = model.predict(np.concatenate(shuffled)).reshape(_SHUFFLES, len(held.y))
+        rise = rise_of(problem, losses, np.mean([losses_of(problem, one, held.y) for one in said], axis=0))
+        curve = curve_of(answer, train.x, names[at], places, made)
         looked_at.append(Column(names[at], float(shares[at]), rise, curve))
     return ColumnsThatMatter(
-        n_learned=len(problem.train),
-        n_held=len(truth),
+        n_learned=len(train.y),
+        n_held=len(held.y),
         classes=problem.classes is not None,
         learned=model.choice_.description,
         error=_error(problem, losses.mean()),
