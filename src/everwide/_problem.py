@@ -74,6 +74,11 @@ class Problem:
         return self.table.classes
 
     @property
+    def adds(self) -> bool:
+        """Whether predictions are those of several networks, added: theory reads a single one, `net`."""
+        return isinstance(self.asked, str) and self.asked == "auto" and self.table.x.ndim == 2
+
+    @property
     def network(self) -> str:
         """In words: what was chosen, what a preset is, or the layers of a network that was given."""
         if isinstance(self.asked, str):

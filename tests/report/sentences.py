@@ -13,9 +13,18 @@ ALWAYS = {  # what a number is, and how it was made
     "data": ("Each row is one example.",),
     "accuracy": (
         "same folds for all models",
+        "chosen on the training rows of each fold alone",
         "to mean 0 and variance 1",
         "each learned from",
         "to be expected on new rows",
+    ),
+    "columns": (
+        "kept out",
+        "rows of which this column alone is changed",
+        "how much of what it sees comes from",
+        "from the ",
+        "are worth little one by one",
+        "that everwide takes for tables",
     ),
     "rows": ("Rows are counted from 1", "what the network would say without them", "when that one row is removed"),
     "architecture": ("what goes in and out", "Repeated layers count once", "nothing larger is held"),

@@ -16,8 +16,8 @@ from everwide.report._page import Answer, Fact, Grid, Section, Text, thumbnail
 from report.report_tables import FORMULA, IMAGE, SCRIPT, hostile_table, number_table, small_net
 
 pytestmark = pytest.mark.once
-KEYS = ["data", "accuracy", "calibration", "forecast", "rows", "labels", "architecture", "modes", "training", "phase"]
-KEYS += ["width"]
+KEYS = ["data", "accuracy", "calibration", "columns", "forecast", "rows", "labels"]
+KEYS += ["architecture", "modes", "training", "phase", "width"]
 
 
 class Reader(HTMLParser):
@@ -48,7 +48,7 @@ def test_every_part_is_there_and_computed(classes, read):
     assert {key: part.missing for key, part in classes.sections.items() if part.missing} == {}
     assert [attrs["id"] for tag, attrs in read.tags if tag == "section"] == KEYS
     assert [attrs["href"] for tag, attrs in read.tags if tag == "a"] == [f"#{key}" for key in KEYS]
-    assert sum(tag == "svg" for tag, _ in read.tags) == 7
+    assert sum(tag == "svg" for tag, _ in read.tags) == 8
     assert len(classes.tiles) == 5
 
 

@@ -30,6 +30,7 @@ def validation(**known) -> Validation:
         "std": none,
         "inside": np.zeros((0, len(LEVELS)), bool),
         "half_width": none,
+        "last": (None, np.zeros(0, int)),
     }
     return Validation(**(empty | outputs | known))
 
@@ -350,19 +351,19 @@ class Recorded:
 def test_uncertainty_is_that_of_a_process_which_is_chosen_where_the_network_is(numbers, monkeypatch):
     monkeypatch.setattr(accuracy, "WideRegressor", Recorded)
     monkeypatch.setattr(accuracy, "WideGPRegressor", Recorded)
-    asked = lambda problem, x: accuracy._network(problem, x, numbers.labels)[1].architecture
-    auto, flat = replace(numbers, asked="auto"), numbers.table.x
-    assert asked(auto, flat) == "auto"  # a network that is given would be shown the columns once
-    assert asked(auto, flat.reshape(-1, 1, 2, 1)) == Recorded.network_
-    assert asked(numbers, flat) == Recorded.network_
+    asked = lambda problem: accuracy._network(problem, problem.table.x, numbers.labels)[1].architecture
+    auto, images = replace(numbers, asked="auto"), numbers.table.x.reshape(-1, 1, 2, 1)
+    assert asked(auto) == "auto"  # one of several networks is not their sum
+    assert asked(replace(auto, table=replace(auto.table, x=images))) == Recorded.network_
+    assert asked(numbers) == Recorded.network_
 
 
 def test_columns_that_are_shown_twice_are_explained(numbers):
     assert architecture.columns_note(numbers) == ()
     auto = replace(numbers, asked="auto", x=np.zeros((90, 8)))
-    assert (
-        "every one of the 2 columns twice, scaled and by its ranks, and 4 zeros" in architecture.columns_note(auto)[0]
-    )
+    single, twice = architecture.columns_note(auto)
+    assert "is said of several networks, added" in single
+    assert "every one of the 2 columns twice, scaled and by its ranks, and 4 zeros" in twice
 
 
 REFUSED = [

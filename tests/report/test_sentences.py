@@ -84,7 +84,7 @@ def test_accuracy(numbers):
     quick = list(cases_of_accuracy(numbers))
     full = [(replace(problem, limits=problem.limits._replace(folds=5)), result) for problem, result in quick]
     large = [(problem, replace(result, n_table=50_000)) for problem, result in quick]
-    check(accuracy, quick + full + large)
+    check(accuracy, quick + full + large + [(replace(problem, asked="auto"), result) for problem, result in quick])
     assert "480 of 50" not in said(accuracy, *quick[0])
 
 

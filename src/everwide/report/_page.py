@@ -68,7 +68,7 @@ class Section(Generic[S, R]):
     """One question about the data (a `Problem`), or about a run.
 
     - `measure`: what is found, as a frozen dataclass; its fields are the numbers of the JSON file;
-      `None` where nothing was recorded about it.
+      `None` where nothing was recorded about it, or the question is about other data.
     - `describe`: the sentences about it. `figure`, `tile`: its drawing, and its number at the top of the page.
     - `beside`: it compiles for long, and runs beside the others. `takes_long`: quick reports do without it.
     """

@@ -22,6 +22,7 @@ from ._sections import (
     ahead,
     architecture,
     calibration,
+    columns,
     data,
     forecast,
     labels,
@@ -32,7 +33,8 @@ from ._sections import (
     width,
 )
 
-_ORDER = (data, accuracy, calibration, forecast, rows, labels, architecture, modes, training, phase, width, ahead)
+_FIRST = (data, accuracy, calibration, columns, forecast, rows, labels)
+_ORDER = (*_FIRST, architecture, modes, training, phase, width, ahead)
 SECTIONS: tuple[Section[Any, Any], ...] = tuple(room.SECTION for room in _ORDER)
 # What data can do to a section: values that do not fit, singular matrices, numbers that overflow, too little room.
 _FAULTS = (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryBudgetError, MemoryError, NotImplementedError)
@@ -161,15 +163,15 @@ def study(
         network=problem.network,
         quick=quick,
         seed=seed,
-        sections=answers,
+        sections={key: answer for key, answer in answers.items() if answer.missing or answer.result is not None},
     )
 
 
 def answered(section: Section[Any, Any], problem: Problem) -> Answer:
-    """What was found, or a sentence that says why it was not."""
+    """What was found, or a sentence that says why it was not; neither, where the question is about other tables."""
     try:
         result = section.measure(problem)
-        return Answer(section, result, section.describe(problem, result))
+        return Answer(section) if result is None else Answer(section, result, section.describe(problem, result))
     except _FAULTS as error:
         text = str(error).strip() or type(error).__name__
         end = "" if text.endswith((".", "!", "?")) else "."

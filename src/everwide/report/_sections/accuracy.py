@@ -42,6 +42,7 @@ class Validation:
     - `probability`: `(rows, classes)` of the Gaussian process of the same network, or of itself; or `(rows, 0)`.
     - `mean`, `std`: of the Gaussian process, for numbers; otherwise empty. `inside`: `(rows, levels)`, whether the
       interval of each of `LEVELS` held the target; `half_width`: of that of 90 %.
+    - `last`: the network of the last fold, and which of `rows` it has not seen.
     """
 
     rows: Int[np.ndarray, " n"]
@@ -54,6 +55,7 @@ class Validation:
     std: Float[np.ndarray, " m"]
     inside: Bool[np.ndarray, "m levels"]
     half_width: Float[np.ndarray, " m"]
+    last: tuple[Any, Int[np.ndarray, " out"]]
 
 
 def cross_validated(problem: Problem) -> Validation:
@@ -65,14 +67,13 @@ def cross_validated(problem: Problem) -> Validation:
     predicted = {name: np.zeros(len(y), y.dtype) for name in (NETWORK, *rivals, CONSTANT)}
     probability = np.zeros((len(y), len(problem.classes or ())))
     mean, std, half_width = (np.zeros(0 if classes else len(y)) for _ in range(3))
-    inside = np.zeros((len(mean), len(LEVELS)), bool)
+    inside, last = np.zeros((len(mean), len(LEVELS)), bool), (None, rows[:0])
     split = (StratifiedKFold if classes else KFold)(folds, shuffle=True, random_state=problem.seed)
     for train, test in split.split(flat, y):
         trained, process = _network(problem, x[train], y[train])
-        predicted[NETWORK][test] = trained.predict(x[test])
+        predicted[NETWORK][test], last = trained.predict(x[test]), (trained, test)
         if classes:
-            columns = process.classes_.astype(np.int64)
-            probability[np.ix_(test, columns)] = process.predict_proba(x[test])
+            probability[np.ix_(test, process.classes_.astype(np.int64))] = process.predict_proba(x[test])
         else:
             mean[test], std[test] = process.predict(x[test], return_std=True)
             for place, level in enumerate(LEVELS):
@@ -82,7 +83,7 @@ def cross_validated(problem: Problem) -> Validation:
         for name, rival in rivals.items():
             predicted[name][test] = rival.fit(flat[train], y[train]).predict(flat[test])
         predicted[CONSTANT][test] = np.bincount(y[train]).argmax() if classes else y[train].mean()
-    return Validation(rows, y, folds, dropped, predicted, probability, mean, std, inside, half_width)
+    return Validation(rows, y, folds, dropped, predicted, probability, mean, std, inside, half_width, last)
 
 
 def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
@@ -91,9 +92,8 @@ def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
     if not uses_process(problem):
         return trained, trained
     process = WideGPClassifier if problem.classes else WideGPRegressor
-    # What is chosen for flat rows reads them twice, a network that is given once: the process must be chosen as well.
-    network = None if x.ndim == 2 and problem.asked == "auto" else trained.network_
-    return trained, problem.new(process, network).fit(x, y)
+    # Several networks cannot be given: the process chooses its own.
+    return trained, problem.new(process, None if problem.adds else trained.network_).fit(x, y)
 
 
 def uses_process(problem: Problem) -> bool:
@@ -128,8 +128,7 @@ def _rivals(problem: Problem) -> dict[str, Any]:
         scaled = TransformedTargetRegressor(SVR(), transformer=StandardScaler())
         models = RandomForestRegressor(**trees), HistGradientBoostingRegressor(**boosting), scaled
     forest, boosted, machine = models
-    machine = make_pipeline(StandardScaler(), machine)
-    return {"random forest": forest, "gradient boosting": boosted, "RBF SVM": machine}
+    return {"random forest": forest, "gradient boosting": boosted, "RBF SVM": make_pipeline(StandardScaler(), machine)}
 
 
 _LEVEL = 0.95
@@ -265,11 +264,13 @@ def _rmse(squares: np.ndarray, seed: int) -> Score:
 def _text(problem: Problem, result: Accuracy) -> Text:
     known = "their defaults in scikit-learn" + (", but for 15 rounds of boosting" if problem.quick else "")
     scaled = "columns" if result.classes else "columns and target"
+    network = "the network, a sum of several, is" if problem.adds else "the network is"
     notes = [
-        f"{result.folds}-fold cross-validation on {count(result.n)} rows, the same folds for all models; the network "
-        f"is chosen on the training rows of each fold alone. The others have {known}; for the SVM, {scaled} are scaled "
+        f"{result.folds}-fold cross-validation on {count(result.n)} rows, the same folds for all models; {network} "
+        f"chosen on the training rows of each fold alone. The others have {known}; for the SVM, {scaled} are scaled "
         "to mean 0 and variance 1."
     ]
+    notes += ["Forecasts and theory below are of a single network."] * problem.adds
     notes += ["Quick: few rows, few folds and short boosting. The full report is the one to quote."] * problem.quick
     if dropped := result.n_of_rare_classes_left_out:
         notes.append(f"{several(dropped, 'row')} of classes with fewer than {result.folds} rows were left out.")

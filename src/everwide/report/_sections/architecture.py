@@ -73,12 +73,16 @@ def _frozen_note(problem: Problem) -> tuple[str, ...]:
 
 
 def columns_note(problem: Problem) -> tuple[str, ...]:
-    """Why the first layer reads more numbers than there are columns."""
-    if problem.asked != "auto" or problem.table.x.ndim != 2:
+    """Of whom the page speaks, and why the first layer reads more numbers than there are columns."""
+    if not problem.adds:
         return ()
     columns, reads = problem.table.x.shape[1], problem.x.shape[1]
     zeros = f", and {reads - 2 * columns} zeros, which change nothing" if reads > 2 * columns else ""
-    return (f"The network is shown every one of the {count(columns)} columns twice, scaled and by its ranks{zeros}.",)
+    return (
+        "How good it is, how sure, and which columns matter is said of several networks, added. All else on this page "
+        "is of this single one, which theory can read.",
+        f"It is shown every one of the {count(columns)} columns twice, scaled and by its ranks{zeros}.",
+    )
 
 
 def _held_back(problem: Problem) -> Fact:

@@ -23,6 +23,7 @@ _LEAVES = 64  # of a tree that looks at one column
 _MOST_COLUMNS, _MOST_ROWS, _FEWEST_ROWS = 1000, 2000, 20
 _TOO_GOOD = 0.98  # of what there is to know about the target, from one column alone
 _RULES = 0.5  # of the variance of the target, in one row
+_MADE = ("=", ": ", " is missing")  # after the name of a column, in names of what was made of it
 
 
 class Leak(NamedTuple):
@@ -80,10 +81,10 @@ def data(problem: Problem) -> Data:
     """Look at a table before anything is learned."""
     table = problem.table
     y, flat = known_target(table), table.x.reshape(len(table.x), -1)
-    names = table.names or tuple(f"value {at}" for at in range(flat.shape[1]))
+    names = names_of(table)
     repeated, conflicting = duplicates(flat, y)
-    counting = [] if _is_image(table) else [names[at] for at in _counting_columns(flat)]
-    columns = _sources(names)
+    counting = [] if is_image(table) else [names[at] for at in _counting_columns(flat)]
+    columns = sources(names)
     shares = _leaks(flat, y, list(columns.values()), classes=table.classes is not None)
     leaks = [Leak(list(columns)[at], share) for at, share in shares]
     return Data(
@@ -100,7 +101,13 @@ def data(problem: Problem) -> Data:
     )
 
 
-def _is_image(table: Table) -> bool:
+def names_of(table: Table) -> tuple[str, ...]:
+    """Of all numbers in a row."""
+    return table.names or tuple(f"value {at}" for at in range(table.x[0].size))
+
+
+def is_image(table: Table) -> bool:
+    """Whether rows are images, flat or not."""
     return table.sites is not None or table.x.ndim > 2
 
 
@@ -135,12 +142,15 @@ def _counting_columns(x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " columns"
     return np.flatnonzero((len(x) > 2) & ((steps == 1).all(0) | (steps == -1).all(0)))
 
 
-def _sources(names: tuple[str, ...]) -> dict[str, list[int]]:
-    """Columns of the file, with the places of what was made of them: indicators of a category belong together."""
-    sources: dict[str, list[int]] = {}
+def sources(names: tuple[str, ...]) -> dict[str, list[int]]:
+    """Columns of the file, with the places of what was made of them, which stand side by side."""
+    found: dict[str, list[int]] = {}
+    last = ""
     for place, name in enumerate(names):
-        sources.setdefault(name.partition("=")[0] or name, []).append(place)
-    return sources
+        if not (last and name.startswith(last) and name[len(last) :].startswith(_MADE)):
+            last = name.partition("=")[0] or name
+        found.setdefault(last, []).append(place)
+    return found
 
 
 def _leaks(
@@ -185,7 +195,7 @@ def _share_of_numbers(values: Float[np.ndarray, "n k"], y: np.ndarray) -> float:
 
 
 def _text(problem: Problem, result: Data) -> Text:
-    table, image = problem.table, _is_image(problem.table)
+    table, image = problem.table, is_image(problem.table)
     warnings = tuple(_warnings(result, table))
     notes, constant = list(table.notes), len(result.constant_columns)
     if image and constant:
