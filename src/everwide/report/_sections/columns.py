@@ -115,15 +115,15 @@ def _fitted(problem: Problem) -> tuple[Any, Rows, Rows]:
 
 def _looked_at(problem: Problem, model: Any, train: Rows, held: Rows) -> ColumnsThatMatter:
     made = names_of(problem.table)
-    found = sources(made)
-    shares = np.array([model.feature_importances_[places].sum() for places in found.values()])
-    order, names = np.argsort(-shares, kind="stable"), list(found)
+    places_of = sources(made)
+    shares = np.array([model.feature_importances_[places].sum() for places in places_of.values()])
+    order, names = np.argsort(-shares, kind="stable"), list(places_of)
     most = min(max(_FEWEST, int((shares >= _SHARE).sum())), _MOST)
     outputs, answer = _answers(problem, model)
     losses = losses_of(problem, model.predict(held.x), held.y)
     looked_at = []
     for at in order[:most]:
-        places, seed = found[names[at]], [problem.seed, 8, int(at)]
+        places, seed = places_of[names[at]], [problem.seed, 8, int(at)]
         shuffled = [exchanged(held.x, places, np.random.default_rng([*seed, k])) for k in range(_SHUFFLES)]
         said = model.predict(np.concatenate(shuffled)).reshape(_SHUFFLES, len(held.y))
         rise = rise_of(problem, losses, np.mean([losses_of(problem, one, held.y) for one in said], axis=0))
@@ -191,9 +191,9 @@ def _values(x: Features, suffixes: list[str]) -> tuple[list[float] | list[str], 
     if suffixes[0].startswith("=") and len(suffixes) > 1:
         level = np.where(x.any(1), np.argmax(x, axis=1), len(suffixes))
         words = [*(one.lstrip("=: ").strip() for one in suffixes), "none of them"]
-        found, first, sizes = np.unique(level, return_index=True, return_counts=True)
+        levels, first, sizes = np.unique(level, return_index=True, return_counts=True)
         frequent = np.sort(np.argsort(-sizes, kind="stable")[:_LEVELS])
-        return [words[found[at]] for at in frequent], first[frequent]
+        return [words[levels[at]] for at in frequent], first[frequent]
     known = np.flatnonzero(x[:, -1] == 0) if suffixes[-1] == " is missing" else np.arange(len(x))
     known = known if len(known) else np.arange(len(x))
     order = known[np.argsort(x[known, 0], kind="stable")]

@@ -144,13 +144,13 @@ def _counting_columns(x: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " columns"
 
 def sources(names: tuple[str, ...]) -> dict[str, list[int]]:
     """Columns of the file, with the places of what was made of them, which stand side by side."""
-    found: dict[str, list[int]] = {}
+    places_of: dict[str, list[int]] = {}
     last = ""
     for place, name in enumerate(names):
         if not (last and name.startswith(last) and name[len(last) :].startswith(_MADE)):
             last = name.partition("=")[0] or name
-        found.setdefault(last, []).append(place)
-    return found
+        places_of.setdefault(last, []).append(place)
+    return places_of
 
 
 def _leaks(
