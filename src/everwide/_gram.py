@@ -373,7 +373,7 @@ def _matrices(
         field: _matrix(field, array, shape, left.x.dtype) for field, array in out.items()
     }
     fill = fill_here if backend is None else backend.fill
-    if not sampled:
+    if not (isinstance(kernel, Infinite) and sampled):
         fill(kernel, left, right, matrices, size=size, progress=progress)
         return matrices, None
 

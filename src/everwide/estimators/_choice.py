@@ -173,7 +173,7 @@ class Learned:
             if not isinstance(member.reader, Looking):
                 return None
             total += member.share * member.reader.importances
-        return total / total.sum()
+        return total / max(float(total.sum()), np.finfo(np.float64).tiny)
 
     @cached_property
     def left_out(self) -> Float[np.ndarray, "n k"]:
