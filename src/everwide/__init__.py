@@ -10,8 +10,8 @@ from ._gram import diagonal as diagonal
 from ._gram import gram as gram
 from ._gram import nngp as nngp
 from ._gram import ntk as ntk
-from ._gram import operator as operator
 from ._kernels import Infinite as Infinite
+from ._operator import operator as operator
 from ._plan import plan as plan
 from ._walk import explain as explain
 from .activations import Elementwise as Elementwise

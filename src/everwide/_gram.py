@@ -1,7 +1,6 @@
 """Kernel matrices of networks: the functions that most people call."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -10,10 +9,8 @@ from ._checks import InputError, positive, whole
 from ._engine import (
     Field,
     Gram,
-    KernelOperator,
     MemoryBudgetError,
     Progress,
-    RowBlocks,
     Rows,
     Size,
     as_rows,
@@ -32,7 +29,6 @@ from .scale import AbstractBackend, Store
 from .signal import Parametrization
 
 Network = AbstractLayer | AbstractKernelFunction
-_ROUNDED, _MANY = 128, 512  # fewer rows than `_MANY` are padded to these, so that few shapes are compiled
 
 
 def gram(
@@ -85,7 +81,7 @@ def gram(
     """
     nngp, ntk = (out, out) if out is None or isinstance(out, Store) else out
     asked = Asked(whole(draws, "draws", 2), None if tolerance is None else positive(tolerance, "tolerance"))
-    both, error = _matrices(
+    both, error = matrices_of(
         {"nngp": nngp, "ntk": ntk}, net, x1, x2, parametrization, width, tile, memory, backend, progress, asked
     )
     return Gram(both["nngp"], both["ntk"], None if error is None else Gram(error["nngp"], error["ntk"]))
@@ -155,7 +151,7 @@ def nngp(
 
     """
     law = Parametrization.NTK
-    return _matrices({"nngp": out}, net, x1, x2, law, width, tile, memory, backend, progress)[0]["nngp"]
+    return matrices_of({"nngp": out}, net, x1, x2, law, width, tile, memory, backend, progress)[0]["nngp"]
 
 
 @overload
@@ -225,7 +221,7 @@ def ntk(
     (3, 2)
 
     """
-    return _matrices({"ntk": out}, net, x1, x2, parametrization, width, tile, memory, backend, progress)[0]["ntk"]
+    return matrices_of({"ntk": out}, net, x1, x2, parametrization, width, tile, memory, backend, progress)[0]["ntk"]
 
 
 def diagonal(
@@ -252,7 +248,7 @@ def diagonal(
 
     """
     rows = as_rows(x)
-    kernel = _kernel(net, rows, len(rows), parametrization, width)
+    kernel = kernel_of(net, rows, len(rows), parametrization, width)
     if not (isinstance(kernel, Infinite) and kernel.sampled):
         return exact_diagonal(kernel, rows)
 
@@ -264,81 +260,7 @@ def diagonal(
     return Gram(mean["nngp"], mean["ntk"], Gram(error["nngp"], error["ntk"]))
 
 
-@dataclass(frozen=True)
-class NetworkKernel:
-    """One kernel of a network as a function of rows, for operators."""
-
-    net: Network
-    which: Field
-    parametrization: Parametrization
-    width: int | None
-
-    def cross(self, x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
-        """Of some rows with others."""
-        law = (self.parametrization, self.width, None, None, None, None)
-        matrix = _matrices({self.which: None}, self.net, _more(x1), _more(x2), *law)[0][self.which]
-        return matrix[: len(x1), : len(x2)]
-
-    def diagonal(self, x: np.ndarray) -> np.ndarray:
-        """Of every row with itself."""
-        both = diagonal(self.net, x, parametrization=self.parametrization, width=self.width)
-        return getattr(both, self.which)
-
-
-def _more(x: np.ndarray) -> np.ndarray:
-    more = -len(x) % _ROUNDED if len(x) < _MANY else 0
-    return np.concatenate([x, np.repeat(x[-1:], more, axis=0)]) if more else x
-
-
-def operator(
-    net: Network,
-    x: Any,
-    *,
-    which: str = "ntk",
-    parametrization: Parametrization | str = Parametrization.NTK,
-    width: int | None = None,
-    memory: int | None = None,
-    tile: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> KernelOperator:
-    """A kernel between very many rows as something to multiply with, which is never whole.
-
-    The first product computes one triangle, tile by tile, and keeps it as float32 if it fits: 7.2 GB for 60 000 rows.
-    Otherwise each product computes the tiles again.
-
-    Args:
-        net: A network, or a kernel function.
-        x: Examples, an array as in `gram`; float32 ones are the fastest.
-        which: `"ntk"` or `"nngp"`.
-        parametrization: As in `net.init`.
-        width: As in `gram`.
-        memory: Bytes that may be kept; `None`: half of what is free.
-        tile: Rows of a tile.
-        progress: Called after every new tile.
-
-    Returns:
-        An operator: `shape`; `@`; `diagonal()`; `block(rows, columns)`; `predict(new, coefficients)`; `keeps`: whether
-        tiles are kept. `everwide.spectral.solve` takes it, and so do `leading` and `density` there.
-
-    >>> import everwide as ew, numpy as np
-    >>> kernel = ew.operator(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), np.eye(3))
-    >>> np.allclose(kernel @ np.ones(3), ew.ntk(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), np.eye(3)).sum(0))
-    True
-
-    """
-    if which not in ("ntk", "nngp"):
-        raise InputError(f"which={which!r}: expected 'ntk' or 'nngp'.")
-    rows = as_rows(x)
-    if rows.mask is not None or rows.graph is not None:
-        raise InputError("x has masks or graphs, which operators do not know. Use everwide.ntk or everwide.nngp.")
-    law = Parametrization(parametrization)
-    if _kernel(net, rows, len(rows), law, width).site_shape():
-        raise InputError("The network has outputs at sites, which no operator has. End it with Flatten or pooling.")
-    reader = NetworkKernel(net, which, law, width)
-    return KernelOperator(RowBlocks(reader, rows.x), memory=memory, tile=tile, progress=progress)
-
-
-def _matrices(
+def matrices_of(
     out: dict[Field, np.ndarray | Store | None],
     net: Network,
     x1: Any,
@@ -356,7 +278,7 @@ def _matrices(
         raise InputError(f"backend={backend!r}: expected everwide.scale.Devices() or everwide.scale.Dask(client).")
     left, right = paired(x1, x2)
     n1, n2 = len(left), len(left if right is None else right)
-    kernel = _kernel(net, left, n1 * (n1 + 1) // 2 if right is None else n1 * n2, parametrization, width)
+    kernel = kernel_of(net, left, n1 * (n1 + 1) // 2 if right is None else n1 * n2, parametrization, width)
     sampled = isinstance(kernel, Infinite) and kernel.sampled
     store = next((one for one in out.values() if isinstance(one, Store)), None)
     if store is not None:
@@ -403,7 +325,7 @@ def _matrix(field: Field, given: Any, shape: tuple[int, ...], dtype: np.dtype) -
     return given
 
 
-def _kernel(
+def kernel_of(
     net: Network, x: Rows, entries: int, parametrization: Parametrization | str, width: int | None
 ) -> AbstractKernelFunction:
     """A network as a kernel function, for so many numbers to compute."""

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._checks import InputError, whole
-from ._engine import KernelOperator, MatrixBlocks, budget, human
-from ._gram import Network, NetworkKernel, _kernel, as_rows
+from ._engine import KernelOperator, MatrixBlocks, as_rows, budget, human
+from ._gram import Network, kernel_of
+from ._operator import NetworkKernel
 from .kernel import AbstractKernelFunction
 from .layers import AbstractLayer
 from .signal import Parametrization
@@ -159,7 +160,7 @@ def _shape(net: Network, given: tuple[int, ...] | None) -> tuple[int, ...]:
     if not isinstance(net, AbstractLayer | AbstractKernelFunction):
         raise InputError(f"Expected a network (everwide.Serial, everwide.Dense, ...), got {type(net).__name__}.")
     shape = (_COLUMNS,) if given is None else tuple(given)
-    sites = _kernel(net, as_rows(np.zeros((1, *shape))), 1, Parametrization.NTK, None).site_shape()
+    sites = kernel_of(net, as_rows(np.zeros((1, *shape))), 1, Parametrization.NTK, None).site_shape()
     if sites:
         raise InputError("The network has outputs at sites, which no solver has. End it with Flatten or pooling.")
     return shape

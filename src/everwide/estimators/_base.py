@@ -219,10 +219,10 @@ class AbstractWide(BaseEstimator, abc.ABC):
 
     def _distinct(self, rows: Task) -> Task:
         """Each row once, where it is now being kept."""
-        found = distinct(rows)
-        self._place: Int[np.ndarray, " rows"] = found.place
-        self._notes = (*self._notes, found.note) if found.note else self._notes
-        return found.task
+        once = distinct(rows)
+        self._place: Int[np.ndarray, " rows"] = once.place
+        self._notes = (*self._notes, once.note) if once.note else self._notes
+        return once.task
 
     def _learn(self, rows: Task, goal: Goal) -> Learned:
         self._shape: tuple[int, ...] = rows.x.shape[1:]

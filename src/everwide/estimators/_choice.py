@@ -91,7 +91,7 @@ class Choice:
         lines = [
             f"{self.description}{frozen}",
             f"{self.which} kernel, ridge {self.relative_ridge:.2g}, trained {until}, on {self.rows} rows",
-            f"{self.scored_by} {self.score:.4g}: the smallest of {self.tried}, compared on {self.rows_compared} rows",
+            f"{self.scored_by} {self.score:.4g}: {self.tried} were tried, compared on {self.rows_compared} rows",
         ]
         if self.jitter:
             lines.append(f"jitter {self.jitter:.2g} was added to the diagonal")

@@ -100,11 +100,11 @@ def learn_trees(first: Trees, x: np.ndarray, y: np.ndarray, which: Which) -> Tre
         rates, noise = np.exp(t[:-1]), float(np.exp(t[-1]))
         shared, kernel = np.exp(-(rates @ apart)), np.eye(n)
         kernel[left, right] = kernel[right, left] = shared
-        found, slope = evidence(kernel, y, noise)
+        value_per_row, slope = evidence(kernel, y, noise)
         by_pair = 2 * slope[left, right] * shared
         away = (t - start) / _SPREAD
         slopes = n * np.append(-rates * (apart @ by_pair), noise * np.trace(slope))
-        return n * found + 0.5 * float(away @ away), slopes + away / _SPREAD
+        return n * value_per_row + 0.5 * float(away @ away), slopes + away / _SPREAD
 
     *rates, noise = np.exp(_descended(value, start, _STEPS)).tolist()
     return TreesReader(replace(first, rates=np.array(rates)), which, noise)

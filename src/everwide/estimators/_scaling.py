@@ -10,6 +10,7 @@ _CONSTANT = 1e-12  # of the size of a column: below, it does not vary
 _SMALLEST = 1e-290  # below, a number is zero: its inverse would be infinite
 _RAREST = 0.2  # the least standard deviation of a category: rare levels do not drown all else
 _FENCE, TARGET_FENCE = 5.0, 20.0  # Gaussian standard deviations: rare targets are what people want to know
+_BEYOND = 1.5  # rows on each side that are never inside: so one that is alone is seen for what it is
 _TAILS = (0.02, 0.05, 0.1, 0.25)  # shares of rows on each side, from which these are read: the widest counts
 _BINARY = np.array([0.0, 1.0])
 _MOST_KNOTS = 1000
@@ -37,8 +38,8 @@ class Fences:
     ) -> "Fences":
         """Around all training rows, or those within `far` Gaussian standard deviations; none around zeros and ones."""
         numbers = np.full(x.shape[1], True) if groups is None else groups == ALONE
-        found = [_fence(x[:, at], weights, far) if numbers[at] else (-np.inf, np.inf, 1.0) for at in range(x.shape[1])]
-        return cls(*(np.array(part) for part in zip(*found, strict=True)))
+        edges = [_fence(x[:, at], weights, far) if numbers[at] else (-np.inf, np.inf, 1.0) for at in range(x.shape[1])]
+        return cls(*(np.array(part) for part in zip(*edges, strict=True)))
 
     def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         inside = np.clip(x, self.low, self.high)
@@ -57,7 +58,7 @@ def _fence(column: np.ndarray, weights: np.ndarray, far: float) -> tuple[float, 
     def at(share: float) -> float:
         return float(values[min(int(np.searchsorted(reached, share)), len(values) - 1)])
 
-    unit = max((at(1 - p) - at(p)) / -2 / scipy.special.ndtri(p) for p in _TAILS)
+    unit = max((at(1 - p) - at(p)) / -2 / scipy.special.ndtri(p) for p in np.maximum(_TAILS, _BEYOND / len(column)))
     if not unit > _CONSTANT:  # nearly all rows have one value: then all that there is, is inside
         return float(column[order[0]]), float(column[order[-1]]), largest
     near = column[order[np.abs(values - at(0.5)) <= far * unit]]

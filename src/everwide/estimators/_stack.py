@@ -21,6 +21,6 @@ def shares(
     doubt = np.sqrt(_ROWS * max(float(errors.min()), np.finfo(np.float64).tiny) * k)
     design = np.concatenate([(root * predicted).reshape(members, n * k).T, doubt * np.eye(members)])
     wanted = np.concatenate([(root * y).ravel(), np.full(members, doubt / members)])
-    found = scipy.optimize.nnls(design, wanted)[0]
-    kept = np.where(found < _LEAST * found.sum(), 0.0, found)
-    return kept * (found.sum() / kept.sum()) if kept.any() else np.full(members, 1 / members)
+    free = scipy.optimize.nnls(design, wanted)[0]
+    kept = np.where(free < _LEAST * free.sum(), 0.0, free)
+    return kept * (free.sum() / kept.sum()) if kept.any() else np.full(members, 1 / members)

@@ -61,11 +61,11 @@ def learn_table(task: Task, goal: Goal, seed: int) -> Learned:
     asked = np.sort(np.concatenate([held for _, held in parts]))
     contenders = _alike(some, goal) + _learned(task.x, some, parts, goal)
     said = np.stack([contender.outputs[asked] for contender in contenders])
-    found = shares(said, some.y[asked], some.weights[asked])
-    kept = [(one, float(share)) for one, share in zip(contenders, found, strict=True) if share]
+    chosen = shares(said, some.y[asked], some.weights[asked])
+    kept = [(one, float(share)) for one, share in zip(contenders, chosen, strict=True) if share]
     if len(order) > MOST_EXACT:
         kept = sorted(kept, key=lambda one: -one[1])[: _MOST_TOGETHER if len(order) <= HUGE else 1]
-    honest = Honest(compared[asked], np.einsum("s,smk->mk", found, said))
+    honest = Honest(compared[asked], np.einsum("s,smk->mk", chosen, said))
     unseen = np.sort(order[len(parts[0][0]) :]) if len(order) > len(compared) else None
     members = (_together if len(order) <= _SMALL else _one_by_one)(
         lambda one: _member(one[0], one[1], task, goal, unseen), kept
@@ -81,9 +81,9 @@ def learn_table(task: Task, goal: Goal, seed: int) -> Learned:
 def _weighed_again(members: list[Member], task: Task, unseen: Int[np.ndarray, " m"]) -> tuple[list[Member], Honest]:
     """With shares from all rows that no numbers were learned from."""
     said = np.stack([member.left_out[unseen] for member in members])
-    found = shares(said, task.y[unseen], task.weights[unseen])
-    kept = [replace(member, share=float(share)) for member, share in zip(members, found, strict=True) if share]
-    return kept, Honest(unseen, np.einsum("s,smk->mk", found, said))
+    chosen = shares(said, task.y[unseen], task.weights[unseen])
+    kept = [replace(member, share=float(share)) for member, share in zip(members, chosen, strict=True) if share]
+    return kept, Honest(unseen, np.einsum("s,smk->mk", chosen, said))
 
 
 def _order(task: Task, seed: int) -> Int[np.ndarray, " n"]:
@@ -91,8 +91,8 @@ def _order(task: Task, seed: int) -> Int[np.ndarray, " n"]:
     if len(task.x) > MOST_EXACT:
         return np.random.default_rng(seed).permutation(len(task.x))
     keys = np.concatenate([task.y, task.x], axis=1).T
-    chosen = seed if len(task.x) > _COMPARED else 0  # where all rows are compared, nothing is left to chance
-    return np.random.default_rng(chosen).permutation(np.lexsort(keys))
+    start = seed if len(task.x) > _COMPARED else 0  # where all rows are compared, nothing is left to chance
+    return np.random.default_rng(start).permutation(np.lexsort(keys))
 
 
 def _parts(n: int) -> list[tuple[Int[np.ndarray, " learned"], Int[np.ndarray, " held"]]]:
@@ -137,15 +137,15 @@ def scaled_columns(x: Float[np.ndarray, "n d"]) -> Columns:
 
 
 def _alike_candidates(first: Columns, which: Which) -> list[Candidate]:
-    d, found = first.columns, []
+    d, candidates = first.columns, []
     for linear, ranked, depth, speed in _ALIKE:
         words = " and ".join(["columns"] * (linear > 0) + ["ranks of columns"] * (ranked > 0))
         words = f"{words}, all alike, then {depth} hidden layer{'s' * (depth > 1)}, Relu"
         numbers = Numbers(np.full(d, np.sqrt(linear / d)), np.full(d, ranked / d), _BIAS, 0.0, speed)
         frozen = depth if which == "ntk" and not speed else 0
         reader = ColumnsReader(first, numbers, which, depth)
-        found.append(Candidate(reader, words, depth, "Relu", frozen, 0))
-    return found
+        candidates.append(Candidate(reader, words, depth, "Relu", frozen, 0))
+    return candidates
 
 
 def _ways(x: np.ndarray, which: Which) -> list[Way]:
@@ -169,8 +169,8 @@ def _learned(x: np.ndarray, some: Task, parts: list, goal: Goal) -> list[Contend
     jobs = [(way, learned) for way in ways for learned, _ in [*parts, *([last] if len(parts[0][0]) < most else [])]]
     readers = _together(lambda job: job[0].learn(some.x[job[1]], some.y[job[1]]), jobs)
     each = len(jobs) // len(ways)
-    found = [(way, readers[at * each : (at + 1) * each]) for at, way in enumerate(ways)]
-    return _together(lambda one: _contender(one[0], one[1], some, parts, goal), found)
+    learned = [(way, readers[at * each : (at + 1) * each]) for at, way in enumerate(ways)]
+    return _together(lambda one: _contender(one[0], one[1], some, parts, goal), learned)
 
 
 def _contender(way: Way, readers: list[Looking], some: Task, parts: list, goal: Goal) -> Contender:

@@ -235,8 +235,8 @@ class Together:
 
 def weights_of(learned: Learned) -> Float[np.ndarray, " members"]:
     """Shares, together 1."""
-    found = np.array([member.share for member in learned.members])
-    return found / found.sum()
+    each = np.array([member.share for member in learned.members])
+    return each / each.sum()
 
 
 def _diagonals(reader: Reader, x: np.ndarray) -> Float[np.ndarray, " n"]:
@@ -257,8 +257,8 @@ def _size(part: AbstractUncertainty, member: Member, learned: Learned) -> float:
     task, rows, noise = learned.task, learned.judged, part.noise(member, learned.task)
     variance = part.left_out(member) + (0.0 if noise is None else noise)
     squares = np.mean((task.y - member.left_out) ** 2, axis=1)
-    found = np.average((squares / np.maximum(variance, np.finfo(np.float64).tiny))[rows], weights=task.weights[rows])
-    return max(float(found), np.finfo(np.float64).tiny)
+    ratio = np.average((squares / np.maximum(variance, np.finfo(np.float64).tiny))[rows], weights=task.weights[rows])
+    return max(float(ratio), np.finfo(np.float64).tiny)
 
 
 def checked_which(which: Any) -> Any:
