@@ -55,6 +55,8 @@ EXCEPTIONS = {
     "k": {"everwide.layers.": "what flows through a layer, not a matrix"},
     "random_state": {"everwide.estimators.": "scikit-learn's name"},
     "rows": {
+        "everwide.KernelOperator.": "which rows, not how many",
+        "everwide.spectral.Nystrom": "rows to choose centres from, beside the number of these",
         "everwide.theory.eigenlearning.learnability": "which rows, not how many",
         "everwide.tables.Table": "which rows, not how many",
         "everwide.tables.Table.take": "which rows, not how many",

@@ -1,9 +1,9 @@
 """Kernels of networks with layers that are sampled: means over draws, and their standard errors."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
-import equinox as eqx
 import numpy as np
 
 from ._checks import warn
@@ -27,8 +27,8 @@ def averaged(
     """Means and standard errors over draws with seeds of their own; `draw` may give the same arrays every time."""
     count, mean, square = 0, dict[Field, np.ndarray](), dict[Field, np.ndarray]()
     while True:
-        seed = np.asarray(np.asarray(kernel.seed) + count, np.uint32)
-        for field, values in draw(eqx.tree_at(lambda k: k.seed, kernel, seed)).items():
+        seed = np.asarray(np.asarray(0 if kernel.seed is None else kernel.seed) + count, np.uint32)
+        for field, values in draw(replace(kernel, seed=seed)).items():
             old = mean.get(field, np.zeros(values.shape))
             mean[field] = old + (values - old) / (count + 1)
             square[field] = square.get(field, 0.0) + (values - old) * (values - mean[field])

@@ -204,4 +204,7 @@ def test_bad_questions():
         model.predict(ROWS[:, :3])
     with pytest.raises(ValueError, match="expected"):
         model.predict(ROWS.reshape(N, 4, 1))
-    assert np.isfinite(model.predict(ROWS[:3] * np.array([[1.0], [1e160], [1.0]]))).all()
+    far = ROWS[:3] * np.array([[1.0], [1e160], [1.0]])
+    with pytest.raises(ValueError, match="Row 1 of X is more than 1e\\+17 standard deviations"):
+        model.predict(far)
+    assert np.isfinite(WideGPRegressor().fit(ROWS, TARGETS).predict(far)).all()

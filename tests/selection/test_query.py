@@ -153,7 +153,7 @@ def test_our_estimators_and_no_model_are_the_same():
 
     x = rows()
     y = classes(x)
-    model = WideClassifier().fit(x[:20], y[:20].astype(int))
+    model = WideClassifier("dense").fit(x[:20], y[:20].astype(int))
     ours, none = (sel.query(x, y, m, batch_size=3, method="mlmoc") for m in (model, None))
     np.testing.assert_array_equal(ours.indices, none.indices)
     assert "dense network" in ours.kernel

@@ -1,8 +1,11 @@
 """PyTorch modules of the shapes that people have, small; `width` scales all of their layers."""
 
-import torch
-import torch.nn.functional as F  # noqa: N812
-from torch import nn
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402, N812
+from torch import nn  # noqa: E402
 
 OUTPUTS = 256
 

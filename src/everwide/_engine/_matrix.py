@@ -280,8 +280,8 @@ class Gram:
     >>> nngp, ntk = ew.gram(ew.Dense(), np.eye(3))
     """
 
-    nngp: np.ndarray
-    ntk: np.ndarray
+    nngp: Any  # arrays of numpy, or of zarr in a store
+    ntk: Any
     error: "Gram | None" = None
 
     def __iter__(self) -> Iterator[np.ndarray]:

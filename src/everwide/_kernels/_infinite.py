@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from .._checks import example_shape, refuse_complex
 from .._engine import Remembered, Size, as_rows, tiles, trusted_jit, write
@@ -54,7 +54,7 @@ class Infinite(AbstractKernelFunction):
         pairs: Which pairs of sites to return where the network leaves sites.
         width: As in `net.init`; it matters only where the limit depends on it.
         parametrization: As in `net.init`.
-        seed: Of layers that are sampled; another one gives another estimate.
+        seed: Of layers that are sampled; another one gives another estimate. `None` is 0.
 
     >>> import everwide as ew, jax.numpy as jnp
     >>> kernel = ew.Infinite(ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1)), (3,))
@@ -69,7 +69,7 @@ class Infinite(AbstractKernelFunction):
     parametrization: Parametrization = eqx.field(
         static=True, kw_only=True, converter=Parametrization, default=Parametrization.NTK
     )
-    seed: int | Int[Array | np.ndarray, ""] = eqx.field(kw_only=True, default=0)
+    seed: int | Array | np.ndarray | None = eqx.field(kw_only=True, default=None)
 
     def __check_init__(self) -> None:
         self.output()
@@ -163,7 +163,7 @@ class Infinite(AbstractKernelFunction):
             _trailing(x2.graph, place2),
             data[0],
             data[1],
-            jax.random.key(self.seed) if self.sampled else None,
+            jax.random.key(0 if self.seed is None else self.seed) if self.sampled else None,
             sites=self.input_shape[:-1],
             channels=self.input_shape[-1],
             width=self.width,

@@ -21,7 +21,7 @@ from ._frames import check_labels, class_notes, dense, encoder_of, known_weights
 from ._images import ImageScaling, image_scaling
 from ._learn import DENSE, IMAGES, TABLE, Asked, learn, show
 from ._rows import Support, distinct
-from ._scaling import ALONE, AS_IT_IS, Groups, InputScaling, TwoViews
+from ._scaling import ALONE, AS_IT_IS, UNSURE_FENCE, Fences, Groups, InputScaling, TwoViews
 from ._solve import solved
 
 _MOST_ROWS = 20_000
@@ -249,8 +249,16 @@ class AbstractWide(BaseEstimator, abc.ABC):
         asked = self._asked
         if isinstance(asked, str) and asked == IMAGES and rows.x.ndim == 4:
             return image_scaling(rows.x, rows.y, rows.copies, goal.which, self._seed())
-        views = TwoViews if isinstance(asked, str) and asked == DENSE else InputScaling
-        return views.of(rows.x, rows.copies, self._groups())
+        if isinstance(asked, str) and asked == DENSE:
+            return TwoViews.of(rows.x, rows.copies, self._groups())
+        fences = self._fences(rows) if isinstance(asked, str) and asked == TABLE else None
+        return InputScaling.of(rows.x, rows.copies, self._groups(), fences)
+
+    def _fences(self, rows: Task) -> Fences:
+        """Around what was seen; where uncertainty is asked for, further out, so that it can grow."""
+        if hasattr(self, "which"):
+            return Fences.of(rows.x, rows.copies, self._groups(), far=UNSURE_FENCE, tight=False)
+        return Fences.of(rows.x, rows.copies, self._groups())
 
     def _accept(self, learned: Learned) -> None:
         self._learned = learned

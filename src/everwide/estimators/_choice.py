@@ -64,7 +64,7 @@ class Candidate(NamedTuple):
 class Choice:
     """The network and its training that an estimator has chosen on its training rows: `choice_`, after `fit`."""
 
-    description: str  # of the network
+    description: str  # of the network, or of all that are added
     depth: int | None  # hidden layers; None for a network that was given, and for several
     activation: str | None
     frozen: int | None  # hidden layers that are not trained

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Int
 _CONSTANT = 1e-12  # of the size of a column: below, it does not vary
 _SMALLEST = 1e-290  # below, a number is zero: its inverse would be infinite
 _RAREST = 0.2  # the least standard deviation of a category: rare levels do not drown all else
-_FENCE, TARGET_FENCE = 5.0, 20.0  # Gaussian standard deviations: rare targets are what people want to know
+# In Gaussian standard deviations. Uncertainty is to grow where nothing was seen; rare targets are worth knowing.
+_FENCE, UNSURE_FENCE, TARGET_FENCE = 5.0, 10.0, 20.0
 _BEYOND = 1.5  # rows on each side that are never inside: so one that is alone is seen for what it is
 _TAILS = (0.02, 0.05, 0.1, 0.25)  # shares of rows on each side, from which these are read: the widest counts
 _BINARY = np.array([0.0, 1.0])
@@ -34,11 +35,18 @@ class Fences:
 
     @classmethod
     def of(
-        cls, x: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"], groups: Groups = None, far: float = _FENCE
+        cls,
+        x: Float[np.ndarray, "n d"],
+        weights: Float[np.ndarray, " n"],
+        groups: Groups = None,
+        *,
+        far: float = _FENCE,
+        tight: bool = True,
     ) -> "Fences":
-        """Around all training rows, or those within `far` Gaussian standard deviations; none around zeros and ones."""
+        """Around training rows within `far` Gaussian standard deviations, or there; none around zeros and ones."""
         numbers = np.full(x.shape[1], True) if groups is None else groups == ALONE
-        edges = [_fence(x[:, at], weights, far) if numbers[at] else (-np.inf, np.inf, 1.0) for at in range(x.shape[1])]
+        none = (-np.inf, np.inf, 1.0)
+        edges = [_fence(c, weights, far, tight) if fenced else none for c, fenced in zip(x.T, numbers, strict=True)]
         return cls(*(np.array(part) for part in zip(*edges, strict=True)))
 
     def __call__(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
@@ -51,16 +59,21 @@ class Fences:
         return (x < self.low) | (x > self.high)
 
 
-def _fence(column: np.ndarray, weights: np.ndarray, far: float) -> tuple[float, float, float]:
+def _fence(column: np.ndarray, weights: np.ndarray, far: float, tight: bool) -> tuple[float, float, float]:
     order, largest = np.argsort(column), max(float(np.abs(column).max()), _SMALLEST)
     values, reached = column[order] / largest, np.cumsum(weights[order]) / weights.sum()
 
     def at(share: float) -> float:
         return float(values[min(int(np.searchsorted(reached, share)), len(values) - 1)])
 
-    unit = max((at(1 - p) - at(p)) / -2 / scipy.special.ndtri(p) for p in np.maximum(_TAILS, _BEYOND / len(column)))
+    unit = max(
+        (at(1 - p) - at(p)) / -2 / scipy.special.ndtri(p)
+        for p in np.maximum(_TAILS, _BEYOND / max(weights.sum(), len(column)))
+    )
     if not unit > _CONSTANT:  # nearly all rows have one value: then all that there is, is inside
         return float(column[order[0]]), float(column[order[-1]]), largest
+    if not tight:
+        return (at(0.5) - far * unit) * largest, (at(0.5) + far * unit) * largest, unit * largest
     near = column[order[np.abs(values - at(0.5)) <= far * unit]]
     return float(near[0]), float(near[-1]), float(unit) * largest
 
@@ -69,9 +82,9 @@ def _fence(column: np.ndarray, weights: np.ndarray, far: float) -> tuple[float, 
 class InputScaling:
     """`(x - mean) * factor`. Columns that never vary have the factor 0: a network is not shown what it cannot learn.
 
-    Images are scaled by channel, other inputs by column, after they were drawn inside of their fences. The mean square
-    of all columns is 1, constant ones included. Columns of one group (the levels of a category) have one factor, and
-    together the variance of one column.
+    Images are scaled by channel, other inputs by column, after they were drawn inside of their fences, where there are
+    some. The mean square of all columns is 1, constant ones included. Columns of one group (the levels of a category)
+    have one factor, and together the variance of one column.
     """
 
     mean: Float[np.ndarray, " channels"]
@@ -80,10 +93,13 @@ class InputScaling:
 
     @classmethod
     def of(
-        cls, x: Float[np.ndarray, "n *sites channels"], weights: Float[np.ndarray, " n"], groups: Groups = None
+        cls,
+        x: Float[np.ndarray, "n *sites channels"],
+        weights: Float[np.ndarray, " n"],
+        groups: Groups = None,
+        fences: Fences | None = None,
     ) -> "InputScaling":
         """Of training rows; groups have numbers from 0 on. What says that values are missing stays zeros and ones."""
-        fences = Fences.of(x, weights, groups) if x.ndim == 2 else None
         rows = x.reshape(-1, x.shape[-1]) if fences is None else fences(x)
         share = np.repeat(weights, len(rows) // len(x))
         share = share / share.sum()

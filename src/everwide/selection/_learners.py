@@ -132,7 +132,7 @@ def learner_of(model: Any) -> AbstractLearner:
 def wide_learner(x: Any, targets: Targets, kernel: Any) -> AbstractLearner:
     """An infinitely wide network, of the architecture that is given as a kernel, if there is one."""
     rows, y = take(x, targets.labelled), targets.numbers
-    architecture = kernel if isinstance(kernel, AbstractLayer) else "auto"
+    architecture = kernel if isinstance(kernel, AbstractLayer) else "dense" if np.ndim(rows) == 2 else "auto"
     if targets.names is not None:
         return Estimator(WideClassifier(architecture).fit(rows, targets.names))
     assert y is not None
