@@ -279,13 +279,10 @@ def matrices_of(
     left, right = paired(x1, x2)
     n1, n2 = len(left), len(left if right is None else right)
     kernel = kernel_of(net, left, n1 * (n1 + 1) // 2 if right is None else n1 * n2, parametrization, width)
-    sampled = isinstance(kernel, Infinite) and kernel.sampled
     store = next((one for one in out.values() if isinstance(one, Store)), None)
     if store is not None:
-        if sampled:
-            raise InputError(
-                "The network has sampled layers, and a store keeps what is exact. Leave out=Store(...) out."
-            )
+        if isinstance(kernel, Infinite) and kernel.sampled:
+            raise InputError("The network has sampled layers, and a store keeps exact kernels only. Leave it out.")
         given = {"tile": tile, "memory": memory, "backend": backend, "progress": progress}
         return store.fill(kernel, left, right, tuple(out), **given), None
     most = kernel.examples_per_tile(left.x.itemsize) if tile is None else whole(tile, "tile")
@@ -294,16 +291,14 @@ def matrices_of(
     matrices: dict[Field, np.ndarray] = {
         field: _matrix(field, array, shape, left.x.dtype) for field, array in out.items()
     }
-    fill = fill_here if backend is None else backend.fill
-    if not (isinstance(kernel, Infinite) and sampled):
-        fill(kernel, left, right, matrices, size=size, progress=progress)
-        return matrices, None
 
-    def draw(seeded: Infinite) -> dict[Field, np.ndarray]:
-        fill(seeded, left, right, matrices, size=size, progress=progress)
+    def fill(one: AbstractKernelFunction) -> dict[Field, np.ndarray]:
+        (fill_here if backend is None else backend.fill)(one, left, right, matrices, size=size, progress=progress)
         return matrices
 
-    mean, error = averaged(draw, kernel, asked)
+    if not (isinstance(kernel, Infinite) and kernel.sampled):
+        return fill(kernel), None
+    mean, error = averaged(fill, kernel, asked)
     for field, matrix in matrices.items():
         matrix[...] = mean[field]
     return matrices, error

@@ -66,10 +66,8 @@ def _fence(column: np.ndarray, weights: np.ndarray, far: float, tight: bool) -> 
     def at(share: float) -> float:
         return float(values[min(int(np.searchsorted(reached, share)), len(values) - 1)])
 
-    unit = max(
-        (at(1 - p) - at(p)) / -2 / scipy.special.ndtri(p)
-        for p in np.maximum(_TAILS, _BEYOND / max(weights.sum(), len(column)))
-    )
+    tails = np.maximum(_TAILS, _BEYOND / max(weights.sum(), len(column)))
+    unit = max((at(1 - p) - at(p)) / -2 / float(scipy.special.ndtri(p)) for p in tails)
     if not unit > _CONSTANT:  # nearly all rows have one value: then all that there is, is inside
         return float(column[order[0]]), float(column[order[-1]]), largest
     if not tight:
