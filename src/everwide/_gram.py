@@ -288,7 +288,7 @@ def matrices_of(
     most = kernel.examples_per_tile(left.x.itemsize) if tile is None else whole(tile, "tile")
     size, shape = Size(fitted(n1, most), fitted(n2, most)), (n1, n2, *kernel.site_shape())
     plan_memory(kernel, shape, left.x.dtype, sum(array is None for array in out.values()), size, memory)
-    matrices = {field: _matrix(field, array, shape, left.x.dtype) for field, array in out.items()}
+    matrices: dict[Field, Any] = {field: _matrix(field, array, shape, left.x.dtype) for field, array in out.items()}
 
     def fill(one: AbstractKernelFunction) -> dict[Field, np.ndarray]:
         (fill_here if backend is None else backend.fill)(one, left, right, matrices, size=size, progress=progress)
