@@ -53,7 +53,7 @@ NETWORKS = {
         lambda: example_inputs(jr.key(1), (4, 2)),
     ),
 }
-QUICK = ("mlp", "resnet", "gpt", "graph_network", "recurrent_network")
+QUICK = ("mlp", "gpt", "recurrent_network")
 # Attention has as many heads as channels: fewer draws, and a bias of 1 / channels in its scores.
 SIZES = {"vit": {"width": 32, "draws": 32, "bias": 0.1}, "gpt": {"width": 32, "draws": 32, "bias": 0.1}}
 
@@ -98,6 +98,7 @@ def test_depths_are_those_of_the_papers():
     assert depth(architectures.wide_resnet(depth=28), (32, 32, 3)) == 26  # two of its 28 are maps of skips
 
 
+@pytest.mark.slow
 def test_signals_of_deep_residual_networks_without_normalization_keep_their_size():
     x = np.asarray(images(4, 4, 2).x)
     shallow, deep = (ew.diagonal(architectures.resnet(1, stages=(n,)), x).nngp.mean() for n in (1, 24))

@@ -109,6 +109,7 @@ def test_faults_of_clusters_are_said(tmp_path, workerless, monkeypatch):
         Dask(workerless, workers=2)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_costs_its_tile_only(tmp_path):
     """Processes, as users have them; the nanny starts another one."""
     shot = []

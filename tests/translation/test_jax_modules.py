@@ -146,7 +146,7 @@ def test_equinox(name):
     require_agreement(lambda width: kind(width, jr.key(0)), shape, equinox_kernels(kind, draws))
 
 
-@pytest.mark.parametrize("name", cases(NNX, {"branches"}))
+@pytest.mark.parametrize("name", cases(NNX, {"branches", "residual"}))
 def test_nnx(name):
     kind, shape, draws, layers = NNX[name]
     with jax.numpy_dtype_promotion("standard"):  # which nnx.avg_pool needs
