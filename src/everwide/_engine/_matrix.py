@@ -287,6 +287,12 @@ class Gram:
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter((self.nngp, self.ntk))
 
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return (self.nngp, self.ntk)[index]
+
 
 def fill(
     kernel: AbstractKernelFunction,
