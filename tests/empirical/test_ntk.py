@@ -258,6 +258,7 @@ def test_loops_without_a_reverse_mode_are_refused():
 
 
 @pytest.mark.once
+@pytest.mark.slow
 def test_plans_are_remembered_from_many_threads():
     """More functions than are remembered, each in several threads at once: every answer is the right one."""
     functions = [lambda p, x, i=i: (i + 1) * (x @ p) for i in range(2 * _ntk._REMEMBERED)]
