@@ -14,6 +14,7 @@ from everwide.tables import read_table
 pytestmark = [pytest.mark.once, pytest.mark.as_users]
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_python_and_all_layers_are_trained(run, numbers, tmp_path):
     command = ("forecast", numbers, "--net", "model.py:readout", "--n", "200", "--of", "network", "--width", "8")
     result = run(*command, "--error", "0.1", "--json")

@@ -107,6 +107,7 @@ def symmetric(kernel):
 
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.wide
 def test_real_and_imaginary_blocks(name, centred):
     f, params, x, plain = MODELS[name]
     jacobian = real_jacobian(f, params, x)
@@ -158,6 +159,7 @@ def test_real_parameters_have_a_complex_kernel_too():
 
 
 @pytest.mark.parametrize("holomorphic", [False, True])
+@pytest.mark.wide
 def test_blocks_and_jit(holomorphic, monkeypatch):
     from everwide.empirical._tiles import _kernels, _programs
 

@@ -93,6 +93,7 @@ def test_levels_are_those_of_the_interval(numbers, tmp_path):
     assert seen[-1].seconds < 1
 
 
+@pytest.mark.slow
 def test_a_file_is_of_one_optimizer_one_mask_and_one_width(tmp_path):
     path = tmp_path / "fits"
     few = {"width": 4, "path": path}
