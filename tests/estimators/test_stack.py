@@ -172,3 +172,14 @@ def test_more_rows_than_are_solved_for_at_once_are_learned_leaf_by_leaf(monkeypa
     assert model.score(X, Y) > 0.9
     left = np.mean((model.leave_one_out_ - Y) ** 2)
     assert np.mean((model.predict(X) - Y) ** 2) < left < 0.5 * Y.var()
+    assert model.partial_fit(X[:5] + 0.01, Y[:5]).score(X, Y) > 0.9
+    with pytest.raises(ValueError, match="relative_time=5 with 90 rows: training that stops early takes up to 80"):
+        WideRegressor(relative_time=5.0).fit(X, Y)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_a_handful_of_rows(n):
+    fences = Fences.of(X[:n], np.ones(n))
+    assert np.isfinite(fences(X[:n])).all()
+    labels = np.arange(n) % 2
+    assert np.isfinite(WideClassifier().fit(X[:n], labels).predict_proba(X)).all()

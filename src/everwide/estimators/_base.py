@@ -196,7 +196,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         if rows > _MOST_ROWS and not self._takes_all_rows():
             raise InputError(
                 f"{rows} rows: exact training takes up to {_MOST_ROWS}. Pass max_rows={_MOST_ROWS} to learn from a "
-                "random part of them, or architecture='auto', which learns any number of rows of a table."
+                "random part of them. WideRegressor() and WideClassifier() learn any number of rows of a table."
             )
         if rows == len(kept):
             return kept
@@ -303,7 +303,8 @@ def _extended(member: Member, task: Task, new: Task, dtype: type) -> Member:
     if not hasattr(old, "extended"):
         old, _ = solved(reader.among(task.x, dtype), task, scale, ridge=old.ridge)
     cross, among = reader.cross(new.x, task.x, dtype) / scale, reader.among(new.x, dtype) / scale
-    return replace(member, solution=old.extended(cross, among, new.y, new.weights, new.left))
+    solution = old.extended(cross, among, new.y, new.weights, new.left)
+    return replace(member, solution=solution, exact=True)
 
 
 def _support(learned: Learned) -> Support:

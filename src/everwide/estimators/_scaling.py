@@ -66,7 +66,7 @@ def _fence(column: np.ndarray, weights: np.ndarray, far: float, tight: bool) -> 
     def at(share: float) -> float:
         return float(values[min(int(np.searchsorted(reached, share)), len(values) - 1)])
 
-    tails = np.maximum(_TAILS, _BEYOND / max(weights.sum(), len(column)))
+    tails = np.clip(_BEYOND / max(weights.sum(), len(column)), _TAILS, _TAILS[-1])
     unit = max((at(1 - p) - at(p)) / -2 / float(scipy.special.ndtri(p)) for p in tails)
     if not unit > _CONSTANT:  # nearly all rows have one value: then all that there is, is inside
         return float(column[order[0]]), float(column[order[-1]]), largest

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from .._checks import InputError
 from ..layers import Columns, Trees
 from ._choice import Candidate, Choice, Goal, Honest, Learned, Member, Task
 from ._columns import DEPTH, LENGTH, learn_columns, learn_trees
@@ -55,6 +56,11 @@ class Contender(NamedTuple):
 
 def learn_table(task: Task, goal: Goal, seed: int) -> Learned:
     """Networks that look at columns in several ways, compared on some rows and solved for on all."""
+    if goal.stops and len(task.x) > MOST_EXACT:
+        raise InputError(
+            f"relative_time={goal.time:g} with {len(task.x)} rows: training that stops early takes up to {MOST_EXACT}. "
+            f"Leave it at 'auto', or pass max_rows={MOST_EXACT}."
+        )
     order = _order(task, seed)
     compared = order[:_COMPARED]
     some, parts = task.rows(compared), _parts(len(compared))
