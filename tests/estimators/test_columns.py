@@ -64,10 +64,10 @@ def test_slopes_are_limits_of_difference_quotients(monkeypatch, by, trained):
     tried = []
     descended = columns._descended
     monkeypatch.setattr(
-        columns, "_descended", lambda value, start, steps: tried.append(value) or descended(value, start, 2)
+        columns, "_descended", lambda value, start, *pace: tried.append(value) or descended(value, start, 2, pace[1])
     )
     pairs = columns.Pairs(FIRST, X, TARGETS, trained)
-    columns._full(pairs, columns._diagonal(pairs, by), by)
+    columns._full(pairs, columns._diagonal(pairs, by, columns.Pace()), by, columns.Pace())
     columns.learn_trees(ew.layers.Trees.of(X), X, TARGETS, "ntk")
     for value, size in zip(tried, (2 * 4 + 3, 4 * 4 + 4 + 3, 4 + 1), strict=True):
         at, way, h = 0.3 * RNG.normal(size=size) - 1, RNG.normal(size=size), 1e-6
@@ -129,7 +129,7 @@ def test_rows_that_are_hard(model):
 
 def test_steps_stay_where_numbers_are_neither_zero_nor_infinite():
     """The noise of targets that have none falls without end."""
-    falling = columns._descended(lambda t: (1e6 * t[0], np.array([1e6])), np.zeros(1), 15)
+    falling = columns._descended(lambda t: (1e6 * t[0], np.array([1e6])), np.zeros(1), 15, lambda: False)
     assert 0 < np.exp(falling[0]) < 1e-6
 
 

@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
-from sklearn.multioutput import MultiOutputClassifier
 
 import everwide as ew
 from estimators.tables_to_fit import NET, RNG
@@ -193,13 +192,42 @@ def test_sparse_indicators(kind, monkeypatch):
 
 
 def test_several_labels_a_row():
-    labels = np.column_stack([Y > 1, FRAME["flag"]]).astype(int)
-    with pytest.raises(ew.InputError, match=r"y has the shape \(48, 2\), several labels(.|\n)*MultiOutputClassifier"):
-        WideClassifier(NET).fit(FRAME, labels)
-    several = MultiOutputClassifier(WideClassifier(NET)).fit(FRAME, labels)
-    assert np.mean(several.predict(FRAME) == labels) > 0.9
+    labels = np.column_stack([Y > 1, FRAME["flag"], np.zeros(N)]).astype(int)
+    model = WideClassifier(NET).fit(FRAME, labels)
+    assert np.mean(model.predict(FRAME) == labels) > 0.9
+    probability = model.predict_proba(FRAME)
+    assert probability.shape == model.leave_one_out_.shape == labels.shape
+    np.testing.assert_array_equal(model.predict(FRAME), probability > 0.5)
+    np.testing.assert_array_equal(model.predict(FRAME), model.decision_function(FRAME) > 0)
+    np.testing.assert_array_equal(
+        WideClassifier(NET).fit(FRAME, scipy.sparse.csr_array(labels)).predict_proba(FRAME), probability
+    )
+    assert np.mean(WideGPClassifier(NET).fit(FRAME, labels).predict(FRAME) == labels) > 0.9
     targets = np.column_stack([Y, -Y])
     assert WideRegressor(NET).fit(FRAME, targets).predict(FRAME).shape == (N, 2)
+
+
+def test_several_labels_are_learned_as_each_alone():
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    labels = (x[:, :2] + 0.5 * x[:, 1:] > 0).astype(int)
+    model = WideClassifier(NET, relative_ridge=0.1).fit(x, labels)
+    for at, label in enumerate(labels.T):
+        alone = WideClassifier(NET, relative_ridge=0.1).fit(x, label)
+        np.testing.assert_allclose(model.predict_proba(x)[:, at], alone.predict_proba(x)[:, 1], atol=1e-6)
+    model.partial_fit(x[:5] + 0.01, labels[:5])
+    assert model.choice_.rows == 45
+    with pytest.raises(ew.InputError, match=r"partial_fit: y has the shape \(5,\): expected \(n, 2\) with zeros"):
+        model.partial_fit(x[:5] + 0.02, labels[:5, 0])
+
+
+def test_labels_that_cannot_be_learned():
+    labels = np.column_stack([Y > 1, FRAME["flag"]]).astype(int)
+    with pytest.raises(ew.InputError, match=r"y has the shape \(48, 2\), several classes(.|\n)*MultiOutputClassifier"):
+        WideClassifier(NET).fit(FRAME, labels + np.array([0, 1]))
+    with pytest.raises(ew.InputError, match="All rows have the same labels"):
+        WideClassifier(NET).fit(FRAME, np.ones((N, 2), int))
+    with pytest.raises(ew.InputError, match="class_weight='balanced' with several labels a row"):
+        WideClassifier(NET, class_weight="balanced").fit(FRAME, labels)
 
 
 def test_growing_with_frames():

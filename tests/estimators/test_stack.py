@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from everwide.estimators import WideClassifier, WideRegressor, _stack, _tables
+from everwide.estimators import WideClassifier, WideRegressor, _effort, _stack, _tables
 from everwide.estimators._choice import Task
 from everwide.estimators._rows import Support, distinct
 from everwide.estimators._scaling import Fences
@@ -57,8 +57,8 @@ def test_rows_are_judged_by_what_has_not_learned_from_them(monkeypatch):
 
 
 def test_many_rows_are_compared_in_part_and_judged_where_nothing_was_learned(monkeypatch):
-    for name, value in {"_ROWS": 20, "_FOLDED": 30, "_COMPARED": 50}.items():
-        monkeypatch.setattr(_tables, name, value)
+    monkeypatch.setattr(_tables, "_FOLDED", 30)
+    monkeypatch.setattr(_effort, "USUAL", _effort.Effort(rows=20, compared=50))
     model = WideRegressor(random_state=0).fit(X, Y)
     assert model.choice_.rows == 90
     assert len(model._learned.judged) == 70
@@ -161,11 +161,10 @@ def test_absurd_targets_are_drawn_near_and_rare_ones_are_not():
 
 
 def test_more_rows_than_are_solved_for_at_once_are_learned_leaf_by_leaf(monkeypatch):
-    from everwide.estimators import _solve
-
-    for name, value in {"_ROWS": 20, "_FOLDED": 30, "_COMPARED": 50, "MOST_EXACT": 80}.items():
+    for name, value in {"_FOLDED": 30, "MOST_EXACT": 80}.items():
         monkeypatch.setattr(_tables, name, value)
-    monkeypatch.setattr(_solve, "_LEAF", 45)
+    monkeypatch.setattr(_effort, "USUAL", _effort.Effort(rows=20, compared=50, exact=80))
+    monkeypatch.setattr(_effort.Effort, "leaf", 45)
     model = WideRegressor(random_state=0).fit(X, Y)
     assert len(model._learned.members) <= 3
     assert all(len(member.solution.leaves) == 2 for member in model._learned.members)

@@ -17,6 +17,7 @@ from .._checks import InputError, refuse_complex, single_of_half, warn
 from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
 from ._choice import Choice, Goal, Learned, Member, Task
+from ._effort import Clock
 from ._frames import check_labels, class_notes, dense, encoder_of, known_weights, needs_encoding
 from ._images import ImageScaling, image_scaling
 from ._learn import DENSE, IMAGES, TABLE, Asked, learn, show
@@ -35,6 +36,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
     architecture: Any = field(default="auto", kw_only=False)
     input_shape: Any = None
     max_rows: Any = None
+    budget_seconds: Any = None
     categorical_features: Any = "from_dtype"
     random_state: Any = None
     verbose: Any = False
@@ -109,7 +111,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
                 return self._encoded(rows, y, sample_weight, **checks)
         if self._encoder is None:
             validated = validate_data(self, rows, y, reset=reset, allow_nd=True, dtype=np.float64, **checks)
-            self._notes = class_notes(validated[1]) if reset and is_classifier(self) else self._notes
+            self._notes = self._class_notes(validated[1]) if reset else self._notes
             return validated
         self._check_columns(rows, reset=False)
         return check_array(self._encoder.transform(rows))
@@ -118,10 +120,13 @@ class AbstractWide(BaseEstimator, abc.ABC):
         """Training rows, from which an encoder has learned."""
         self._check_columns(X, reset=True)
         _, y = check_X_y(np.zeros((len(X), 1)), y, estimator=self, **checks)
-        weights, classifies = known_weights(sample_weight, len(X)), is_classifier(self)
+        weights, classifies = known_weights(sample_weight, len(X)), is_classifier(self) and y.ndim == 1
         self._encoder, x = encoder_of(X, y, weights, self.categorical_features, classifies)
-        self._notes = (*self._encoder.notes, *(class_notes(y) if classifies else ()))
+        self._notes = (*self._encoder.notes, *self._class_notes(y))
         return x, y
+
+    def _class_notes(self, y: np.ndarray) -> tuple[str, ...]:
+        return class_notes(y) if is_classifier(self) and y.ndim == 1 else ()
 
     def _looks_at_columns(self, X: Any) -> bool:
         return self.input_shape is None and needs_encoding(X, self.categorical_features)
@@ -217,6 +222,15 @@ class AbstractWide(BaseEstimator, abc.ABC):
             raise InputError(f"max_rows={most!r}: expected None or a whole number of at least 2.")
         return int(most)
 
+    def _budget(self) -> float | None:
+        """Seconds that a fit may take."""
+        seconds = self.budget_seconds
+        if seconds is None:
+            return None
+        if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not 0 < float(seconds) < np.inf:
+            raise InputError(f"budget_seconds={seconds!r}: expected None or a number of seconds above 0.")
+        return float(seconds)
+
     def _distinct(self, rows: Task) -> Task:
         """Each row once, where it is now being kept."""
         once = distinct(rows)
@@ -225,10 +239,11 @@ class AbstractWide(BaseEstimator, abc.ABC):
         return once.task
 
     def _learn(self, rows: Task, goal: Goal) -> Learned:
+        clock = Clock(self._budget(), bool(self.verbose))
         self._shape: tuple[int, ...] = rows.x.shape[1:]
         self._asked = self._asked_for()
         self._scaling = self._scaling_of(rows, goal)
-        learned = learn(rows._replace(x=self._scaling(rows.x)), self._asked, goal, self._seed())
+        learned = learn(rows._replace(x=self._scaling(rows.x)), self._asked, goal, self._seed(), clock)
         learned = replace(learned, choice=replace(learned.choice, notes=(*self._notes, *self._fenced(rows.x))))
         self._support = None if isinstance(self._asked, AbstractLayer) else _support(learned)
         if self.verbose:

@@ -4,62 +4,38 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from sklearn.base import ClassifierMixin
-from sklearn.utils import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from .._checks import InputError
 from ._base import AbstractWide, ridge_and_time, ridge_or_auto
 from ._choice import Goal, Learned, Task
+from ._classes import Classes, Labels, OneByOne, class_weights, encoded, has_labels
+from ._frames import dense
 from ._solve import squared_error
 from ._uncertainty import Spread, Temperature, checked_which, uncertainty_of
 
 _SCORED_BY = "leave-one-out squared error of indicators"
 
 
-@dataclass(frozen=True)
-class Classes:
-    """Names of classes, in order, and their shares among the training rows."""
-
-    names: np.ndarray
-    share: Float[np.ndarray, " k"]
-
-    @classmethod
-    def of(cls, codes: Int[np.ndarray, " n"], names: np.ndarray, weights: Float[np.ndarray, " n"]) -> "Classes":
-        """Shares, by weight."""
-        counts = np.bincount(codes, weights, len(names))
-        return cls(names, counts / counts.sum())
-
-    def indicators(self, codes: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n k"]:
-        """1 where a row is of a class, minus the share of the class."""
-        return np.eye(len(self.names))[codes] - self.share
-
-    def codes(self, y: Any) -> Int[np.ndarray, " n"]:
-        """Places of labels among the names."""
-        y = np.asarray(y)
-        codes = np.searchsorted(self.names, y).clip(0, len(self.names) - 1)
-        if (unknown := self.names[codes] != y).any():
-            raise InputError(
-                f"partial_fit: the class {y[unknown].tolist()[0]!r} was not among the first rows. Name all classes in "
-                "the first call: partial_fit(X, y, classes=...)."
-            )
-        return codes
-
-
 class AbstractWideClassification(ClassifierMixin, AbstractWide):
-    """Regression on indicators of classes."""
+    """Regression on indicators of classes, or of labels."""
 
     class_weight: Any
     classes_: np.ndarray
-    _classes: Classes
-    _temperature: Temperature
+    _classes: Classes | Labels
+    _temperature: Temperature | OneByOne
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row."""
+        """The most probable class of each row; of labels, each one that is more probable than not."""
         scores = self._scores(X)  # first: it raises where nothing is fitted
-        return self.classes_[np.argmax(scores, axis=1)]
+        return self._classes.decided(scores)
 
     def _scores(self, X: Any) -> Float[np.ndarray, "n classes"]:
         check_is_fitted(self)
@@ -71,34 +47,40 @@ class AbstractWideClassification(ClassifierMixin, AbstractWide):
 
     def _first_rows(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> Task:
         """Task, with names and shares of the classes kept."""
-        x, y = self._validated(X, y, sample_weight, ensure_min_samples=2)
-        y = column_or_1d(y, warn=True)
+        several = has_labels(y)
+        y = dense(y) if several else y
+        x, y = self._validated(X, y, sample_weight, ensure_min_samples=2, multi_output=several)
         copies = self._weights(sample_weight, x)
-        kept = self._kept(copies, y)
-        codes, self.classes_ = encoded(y, kept, classes)
-        weights = class_weights(self.class_weight, codes, self.classes_, copies[kept])
-        self._classes = Classes.of(codes, self.classes_, weights)
+        kept = self._kept(copies, None if several else column_or_1d(y, warn=True))
         copies = copies[kept]
-        return self._distinct(Task(self._folded(x)[kept], self._classes.indicators(codes), weights, copies, copies))
+        if several:
+            codes = np.asarray(y, np.float64)[kept]
+            self._classes = Labels.of(codes, copies)
+            weights = class_weights(self.class_weight, codes, self._classes.names, copies)
+        else:
+            codes, names = encoded(column_or_1d(y), kept, classes)
+            weights = class_weights(self.class_weight, codes, names, copies)
+            self._classes = Classes.of(codes, names, weights)
+        self.classes_ = self._classes.names
+        return self._distinct(Task(self._folded(x)[kept], self._classes.targets(codes), weights, copies, copies))
 
     def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> Task:
         """New rows of the same classes."""
         x = self._folded(self._validated(X))
-        codes = self._classes.codes(column_or_1d(y))
+        codes = self._classes.codes(y)
         check_consistent_length(x, codes)
         copies = self._weights(sample_weight, x)
         weights = class_weights(self.class_weight, codes, self.classes_, copies)
         kept = np.flatnonzero(weights)
         copies = copies[kept]
-        return Task(x[kept], self._classes.indicators(codes[kept]), weights[kept], copies, copies)
+        return Task(x[kept], self._classes.targets(codes[kept]), weights[kept], copies, copies)
 
     def _match(self, variance: Float[np.ndarray, "#n 1"]) -> None:
         """Probabilities to the rows that were learned from, each predicted from all others with this variance."""
         rows = self._learned.judged
         task, scores = self._learned.task.rows(rows), self._left_out_scores()[rows]
-        codes = np.argmax(task.y + self._classes.share, axis=1)
         some = variance[rows] if len(variance) > 1 else variance
-        self._temperature = Temperature.of(scores, some, codes, task.weights)
+        self._temperature = self._classes.calibrated(scores, some, task.y, task.weights)
 
     def _check_growing(self) -> None:
         if isinstance(self.class_weight, str):
@@ -112,7 +94,8 @@ class WideClassifier(AbstractWideClassification):
     """An infinitely wide network, trained by gradient descent on the indicators of the classes.
 
     As `WideRegressor`, with the same arguments. Probabilities are calibrated on the training rows, each predicted from
-    all others.
+    all others. Where a row may have several labels, `y` has a column of zeros and ones for each of them, and so do
+    predictions.
 
     Args:
         architecture: as in `WideRegressor`, and so are all other arguments.
@@ -151,12 +134,12 @@ class WideClassifier(AbstractWideClassification):
         return self
 
     def decision_function(self, X: Any) -> Float[np.ndarray, "n *classes"]:
-        """Outputs of the network, one for each class; for two classes, their difference."""
+        """Outputs of the network, one for each class; for two classes, their difference; of labels, 0 is undecided."""
         scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        return self._classes.margins(scores)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
-        """Calibrated probabilities of the classes."""
+        """Calibrated probabilities of the classes, or of each label."""
         scores = self._scores(X)
         return self._temperature(scores, np.zeros((1, 1)))
 
@@ -213,7 +196,7 @@ class WideGPClassifier(AbstractWideClassification):
         return self
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
-        """Calibrated probabilities of the classes."""
+        """Calibrated probabilities of the classes, or of each label."""
         scores = self._scores(X)
         return self._temperature(scores, self._blur(self._uncertainty.at(self._learned, self.transform_inputs(X))))
 
@@ -242,37 +225,3 @@ class WideGPClassifier(AbstractWideClassification):
     def _blur(self, variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 1"]:
         """Of the outputs; one for all classes, so that the most probable class is that of the largest output."""
         return self._spread.amplitude.mean() * variance[:, None]
-
-
-def encoded(y: Any, kept: np.ndarray, classes: Any = None) -> tuple[Int[np.ndarray, " n"], np.ndarray]:
-    """Codes of the kept labels, and the names of the classes, all of which may be named."""
-    check_classification_targets(y)
-    names, codes = np.unique(np.asarray(y)[kept], return_inverse=True)
-    if classes is not None:
-        named = np.unique(np.asarray(classes))
-        if len(unknown := np.setdiff1d(names, named)):
-            raise InputError(f"y holds the class {unknown.tolist()[0]!r}, which is not among classes={named.tolist()}.")
-        codes, names = np.searchsorted(named, names)[codes], named
-    if len(names) < 2:
-        raise InputError(
-            f"All rows have one class, {names.tolist()[0]!r}: there is nothing to learn. Expected two or more."
-        )
-    return codes, names
-
-
-def class_weights(class_weight: Any, codes: np.ndarray, names: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Weights of rows, times those of their classes."""
-    if class_weight is None:
-        return weights
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        counts = np.bincount(codes, weights, len(names))
-        factors = counts.sum() / (len(names) * np.maximum(counts, np.finfo(np.float64).tiny))
-    elif isinstance(class_weight, dict):
-        factors = compute_class_weight(class_weight, classes=names, y=names[codes])
-    else:
-        raise InputError(f"class_weight={class_weight!r}: expected None, 'balanced' or a dict of weights of classes.")
-    if not (np.isfinite(factors) & (factors > 0)).all():
-        raise InputError(
-            f"class_weight={class_weight!r}: expected weights above 0. Leave rows out of X where they shall not count."
-        )
-    return weights * factors[codes]

@@ -7,7 +7,7 @@ or the smallest leave-one-out error, on some of the rows: analytic derivatives o
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -20,12 +20,22 @@ from ._readers import ColumnsReader, Numbers, TreesReader, Which, ranks_of, view
 
 DEPTH = 2  # hidden layers
 LENGTH = 0.3  # of the kernels of ranks
-_STEPS, _FULL_STEPS = 15, 10
 _SPREAD = 2.0  # of the logarithms around where they start: what few rows cannot tell stays there
 _FARTHEST = 16.0  # from where they start: further on, numbers are zero or infinite
 _MOST_FULL = 40  # columns up to which a metric may mix them
 _BIAS, _NOISE = 0.1, 0.02  # where they start
 _CUTS = 3.0  # of a random tree, where they start
+
+
+class Pace(NamedTuple):
+    """Steps with a diagonal metric and with a full one; and whether there is no time for more."""
+
+    steps: int = 15
+    full_steps: int = 10
+    late: Callable[[], bool] = lambda: False
+
+
+_PACE = Pace()
 
 
 class Slopes(NamedTuple):
@@ -81,15 +91,17 @@ class Pairs:
         return whole
 
 
-def learn_columns(first: Columns, x: np.ndarray, y: np.ndarray, which: Which, *, by: str) -> ColumnsReader:
+def learn_columns(
+    first: Columns, x: np.ndarray, y: np.ndarray, which: Which, *, by: str, pace: Pace = _PACE
+) -> ColumnsReader:
     """The network with the best numbers for these rows, which count alike: a diagonal metric first, then a full one."""
     pairs = Pairs(first, x, y, which == "ntk")
-    numbers = _diagonal(pairs, by)
-    numbers = _full(pairs, numbers, by) if 1 < pairs.d <= _MOST_FULL else numbers
+    numbers = _diagonal(pairs, by, pace)
+    numbers = _full(pairs, numbers, by, pace) if 1 < pairs.d <= _MOST_FULL else numbers
     return ColumnsReader(first, numbers, which, DEPTH)
 
 
-def learn_trees(first: Trees, x: np.ndarray, y: np.ndarray, which: Which) -> TreesReader:
+def learn_trees(first: Trees, x: np.ndarray, y: np.ndarray, which: Which, pace: Pace = _PACE) -> TreesReader:
     """Random trees with as many cuts in each column as have the largest evidence."""
     ranks, (n, d) = ranks_of(first, x), x.shape
     left, right = np.tril_indices(n, -1)
@@ -106,7 +118,7 @@ def learn_trees(first: Trees, x: np.ndarray, y: np.ndarray, which: Which) -> Tre
         slopes = n * np.append(-rates * (apart @ by_pair), noise * np.trace(slope))
         return n * value_per_row + 0.5 * float(away @ away), slopes + away / _SPREAD
 
-    *rates, noise = np.exp(_descended(value, start, _STEPS)).tolist()
+    *rates, noise = np.exp(_descended(value, start, pace.steps, pace.late)).tolist()
     return TreesReader(replace(first, rates=np.array(rates)), which, noise)
 
 
@@ -116,7 +128,7 @@ def _start(pairs: Pairs) -> np.ndarray:
     return np.concatenate([even, np.log([_BIAS, _NOISE * (DEPTH + 1), 1.0])])
 
 
-def _diagonal(pairs: Pairs, by: str) -> Numbers:
+def _diagonal(pairs: Pairs, by: str, pace: Pace) -> Numbers:
     d, start = pairs.d, _start(pairs)
     squares = np.concatenate([pairs.z**2, np.ones((pairs.n, d))], axis=1)
 
@@ -129,12 +141,12 @@ def _diagonal(pairs: Pairs, by: str) -> Numbers:
         away = (t - start) / _SPREAD
         return s.value + 0.5 * float(away @ away), slope + away / _SPREAD
 
-    t = _descended(value, start, _STEPS)
+    t = _descended(value, start, pace.steps, pace.late)
     bias, noise, speed = np.exp(t[-3:]).tolist()
     return Numbers(np.exp(t[:d] / 2), np.exp(t[d:-3]), bias, noise, speed)
 
 
-def _full(pairs: Pairs, numbers: Numbers, by: str) -> Numbers:
+def _full(pairs: Pairs, numbers: Numbers, by: str, pace: Pace) -> Numbers:
     d, unit = pairs.d, math.sqrt(float(np.mean(numbers.metric**2)))
     rest = np.log([numbers.bias, numbers.noise, numbers.speed])
     begin = np.concatenate([(np.diag(numbers.metric) / unit).ravel(), np.log(numbers.rank_weights), rest])
@@ -153,13 +165,15 @@ def _full(pairs: Pairs, numbers: Numbers, by: str) -> Numbers:
         away = (t - start) / spread
         return s.value + 0.5 * float(away @ away), slope + away / spread
 
-    t = _descended(value, begin, _FULL_STEPS)
+    t = _descended(value, begin, pace.full_steps, pace.late)
     bias, noise, speed = np.exp(t[-3:]).tolist()
     return Numbers(t[: d * d].reshape(d, d) * unit, np.exp(t[d * d : -3]), bias, noise, speed)
 
 
-def _descended(value: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, steps: int) -> np.ndarray:
-    """By L-BFGS, from points where a kernel can be factorized."""
+def _descended(
+    value: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.ndarray, steps: int, late: Callable[[], bool]
+) -> np.ndarray:
+    """By L-BFGS, from points where a kernel can be factorized, until it is late."""
     worst = 1e10
 
     def guarded(t: np.ndarray) -> tuple[float, np.ndarray]:
@@ -168,6 +182,11 @@ def _descended(value: Callable[[np.ndarray], tuple[float, np.ndarray]], start: n
         except KernelError:
             return worst, np.zeros_like(t)
 
+    def stop(t: np.ndarray) -> None:
+        if late():
+            raise StopIteration
+
     options = {"maxiter": steps, "maxfun": steps * 3 // 2}
     bounds = np.stack([start - _FARTHEST, start + _FARTHEST], 1)
-    return scipy.optimize.minimize(guarded, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    how: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": options, "callback": stop}
+    return scipy.optimize.minimize(guarded, start, **how).x

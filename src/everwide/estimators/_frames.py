@@ -106,6 +106,6 @@ def check_labels(y: Any, several: bool) -> None:
     shape = getattr(y, "shape", ())
     if not several and len(shape) == 2 and shape[1] > 1:
         raise InputError(
-            f"y has the shape {shape}, several labels a row: expected one. "
+            f"y has the shape {shape}, several classes a row: expected one, or columns of zeros and ones. "
             "sklearn.multioutput.MultiOutputClassifier(...) learns one classifier for each of them."
         )

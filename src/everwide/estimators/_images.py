@@ -20,7 +20,7 @@ _DEPTHS = (2, 4, 7)  # of convolutions without pools
 _FLOORS = (1.0, 0.1, 0.01)  # of whitening, in units of the mean eigenvalue of patches
 _SMALLEST = 8  # pixels along a side, below which nothing is pooled
 _HALVED = 16  # from which the first convolution leaves out every second place
-_SECONDS = 300.0  # that the kernel of all training rows may take
+_SECONDS, _SHARE = 300.0, 0.5  # that the kernel of all training rows may take; of a budget, where one is given
 _ENOUGH, _MOST = 200, 500  # rows by which ways of showing images are compared; fewer tell luck from merit badly
 _RIDGES = 10.0 ** np.arange(-6, 0.01, 0.5)
 _W, _B = 2**0.5, 0.1  # keeps the size of a signal from layer to layer
@@ -37,13 +37,15 @@ class ImageNetwork(NamedTuple):
     depth: int
 
 
-def image_networks(shape: tuple[int, ...], rows: int) -> Iterator[ImageNetwork]:
+def image_networks(shape: tuple[int, ...], rows: int, budget: float | None = None) -> Iterator[ImageNetwork]:
     """For images of this shape, those whose kernel of so many training rows takes minutes at the most.
 
     Args:
         shape: `(h, w, c)` of one image.
         rows: that will be learned from.
+        budget: seconds for all.
     """
+    most = _SECONDS if budget is None else _SHARE * budget
     for depth in _DEPTHS:
         yield ImageNetwork(cnn(depth=depth), f"{depth} convolutions of 3 x 3, flattened, Relu", depth)
     yield ImageNetwork(mlp(flatten=True), "dense network, 3 hidden layers, Relu", 3)
@@ -51,7 +53,7 @@ def image_networks(shape: tuple[int, ...], rows: int) -> Iterator[ImageNetwork]:
         return
     for mirrored in (False, True):
         candidate = pooled(shape, mirrored=mirrored)
-        if seconds(Infinite(candidate.network, shape), rows**2 / 2) < _SECONDS:
+        if seconds(Infinite(candidate.network, shape), rows**2 / 2) < most:
             yield candidate
 
 

@@ -12,6 +12,7 @@ from .._kernels import Tower
 from ..activations import Erf, Relu
 from ..layers import AbstractLayer, Dense
 from ._choice import Candidate, Choice, Goal, Learned, Member, Task
+from ._effort import Clock
 from ._images import image_networks
 from ._readers import KernelReader, Reader, Which, rounded
 from ._solve import RIDGES, all_ridges, solved
@@ -60,9 +61,10 @@ def dense_candidates(x: Float[np.ndarray, "n d"], which: Which) -> Kernels:
                 yield Candidate(reader, words, depth, activation, shown, family), floors.ntk(depth, frozen)
 
 
-def image_candidates(x: Float[np.ndarray, "n h w c"], which: Which, rows: int) -> Kernels:
+def image_candidates(x: Float[np.ndarray, "n h w c"], which: Which, rows: int, clock: Clock) -> Kernels:
     """Networks for images, of which so many will be learned from."""
-    for net, description, depth in image_networks(x.shape[1:], rows):
+    for net, description, depth in image_networks(x.shape[1:], rows, clock.budget):
+        clock.say(f"compares on {len(x)} images: {description}")
         reader = KernelReader(net, which, rounds=False)
         yield Candidate(reader, description, depth, "Relu", 0, 0), reader.among(x)
 
@@ -86,7 +88,7 @@ def show(x: np.ndarray, asked: Asked) -> np.ndarray:
     return padded(x) if isinstance(asked, str) and asked == DENSE else x
 
 
-def learn(task: Task, asked: Asked, goal: Goal, seed: int) -> Learned:
+def learn(task: Task, asked: Asked, goal: Goal, seed: int, clock: Clock) -> Learned:
     """Compare on some rows, then solve on all."""
     n = len(task.x)
     table = isinstance(asked, str) and asked == TABLE
@@ -95,10 +97,10 @@ def learn(task: Task, asked: Asked, goal: Goal, seed: int) -> Learned:
         require((_BYTES_STOPPED if goal.stops else _BYTES) * n**2, None, what, "Learn from fewer rows: max_rows=...")
     task = task._replace(x=show(task.x, asked))
     if table:
-        return learn_table(task, goal, seed)
+        return learn_table(task, goal, seed, clock)
     rows = _compared_rows(task, seed)
     some = task.rows(rows)
-    best, tried = _best(_kernels(some.x, asked, goal.which, n), some, goal)
+    best, tried = _best(_kernels(some.x, asked, goal.which, n, clock), some, goal)
     if goal.time is None and len(rows) == n and task.copies.sum() >= _MANY:
         best, more = _stopped(best, some, goal)
         tried += more
@@ -129,11 +131,11 @@ def _compared_rows(task: Task, seed: int) -> np.ndarray:
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(seed).permutation(n)[:most])
 
 
-def _kernels(x: np.ndarray, asked: Asked, which: Which, rows: int) -> Kernels:
+def _kernels(x: np.ndarray, asked: Asked, which: Which, rows: int, clock: Clock) -> Kernels:
     if isinstance(asked, AbstractLayer):
         return given_candidate(asked, x, which)
     if asked == IMAGES and x.ndim == 4:
-        return image_candidates(x, which, rows)
+        return image_candidates(x, which, rows, clock)
     if asked == DENSE and x.ndim == 2:
         return dense_candidates(x, which)
     raise InputError(

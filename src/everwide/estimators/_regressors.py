@@ -99,10 +99,12 @@ class WideRegressor(AbstractWideRegression):
         input_shape: of one example, such as `(8, 8, 1)`, where rows are flattened images. Arrays `(n, h, w, c)` are
             images as they are.
         max_rows: learn from a random part of the rows.
+        budget_seconds: what a fit may take, about. Of tables, columns are looked at as long as there is time, from more
+            rows or from fewer; of images, networks are tried for which there is time. None: as much as pays usually.
         categorical_features: which columns are categories: "from_dtype" takes texts and the type "category" of pandas;
             or a mask of all columns, or numbers or names of some of them; or None.
         random_state: which part; and on which rows networks are compared, where there are more than 1400 (500 images).
-        verbose: print the choice.
+        verbose: print what is being done, and the choice.
 
     After `fit`: `network_` (of several, the one with the largest share), `leave_one_out_` (each training row, predicted
     from all others), `feature_importances_` of tables, `dual_coef_` of a single network, and

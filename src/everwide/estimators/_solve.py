@@ -12,7 +12,7 @@ from ._choice import Goal, Task
 from ._readers import Looking
 
 RIDGES = 10.0 ** np.arange(-9, 1.01, 0.5)
-_LEAF, _SMALL_LEAF, HUGE = 6000, 2000, 100_000  # rows of a leaf; smaller ones where there are more rows than this
+_SMALL_LEAF, HUGE = 2000, 100_000  # rows of a leaf where there are more rows than this
 _STEP, _MOST_STEPS = 10**0.5, 8  # of a walk over ridges
 
 
@@ -61,13 +61,13 @@ def best_ridge(
     return tried[best][1], scale, len(tried)
 
 
-def solved_in_leaves(reader: Looking, task: Task, ridge: float) -> tuple[Any, float]:
+def solved_in_leaves(reader: Looking, task: Task, ridge: float, leaf: int) -> tuple[Any, float]:
     """For so many rows that neighbours are enough: leaf by leaf; and the mean of the kernel's diagonal.
 
     Leaves are cut across the directions in which rows are far apart as the network sees them.
     """
     unit = float(np.average(reader.diagonal(task.x), weights=task.weights))
-    leaves = Leaves(size=_LEAF if len(task.x) <= HUGE else _SMALL_LEAF, view=reader.view)
+    leaves = Leaves(size=leaf if len(task.x) <= HUGE else min(leaf, _SMALL_LEAF), view=reader.view)
     kernel = KernelOperator(RowBlocks(reader, task.x))
     solution = solve(kernel, task.y, ridge=ridge * unit, weights=task.weights, copies=task.left, solver=leaves)
     return solution, unit

@@ -15,24 +15,23 @@ from jaxtyping import Float, Int
 from .._checks import InputError
 from ..layers import Columns, Trees
 from ._choice import Candidate, Choice, Goal, Honest, Learned, Member, Task
-from ._columns import DEPTH, LENGTH, learn_columns, learn_trees
+from ._columns import DEPTH, LENGTH, Pace, learn_columns, learn_trees
+from ._effort import USUAL, Clock, Effort, effort_for
 from ._host import one_thread_each
 from ._readers import ColumnsReader, Looking, Numbers, Which
 from ._solve import HUGE, all_ridges, best_ridge, solved, solved_in_leaves
 from ._stack import shares
 
 _FEW = 300  # rows on which all ridges are compared
-_ROWS = 700  # from which numbers are learned, at the most
 _BYTES = 1 << 28  # of what is held for all pairs of them
-_COMPARED = 1400  # rows on which shares are chosen, at the most
 _FOLDED, _FOLDS, _PART = 600, 3, 0.7  # up to so many rows, so many parts; beyond, numbers are learned from one part
 _LEARNED = 20  # rows from which numbers are learned at all
 _BIAS = 0.005  # of networks that see all columns alike
 # These: the shares of scaled columns and of their ranks, hidden layers, and the ratio of their speeds.
 _ALIKE = ((0.5, 0.5, 1, 1.0), (1.0, 0.0, 1, 0.0))
 _WORKERS, _SMALL = 2, 2000  # threads, and rows up to which they solve for all rows side by side
-MOST_EXACT, _MOST_TOGETHER = 12_000, 3  # rows that are solved for at once; networks for more rows than that
-_REFINED = 5000  # rows up to which a ridge is chosen again on all of them
+MOST_EXACT, _MOST_TOGETHER = USUAL.exact, 3  # rows that are solved for at once; networks for more rows than that
+_LEARNING = 0.6  # of a budget: then numbers are as good as they are
 _SCORED_BY = "squared error of rows that nothing had learned from"
 
 
@@ -54,34 +53,57 @@ class Contender(NamedTuple):
     tried: int
 
 
-def learn_table(task: Task, goal: Goal, seed: int) -> Learned:
+def learn_table(task: Task, goal: Goal, seed: int, clock: Clock) -> Learned:
     """Networks that look at columns in several ways, compared on some rows and solved for on all."""
     if goal.stops and len(task.x) > MOST_EXACT:
         raise InputError(
             f"relative_time={goal.time:g} with {len(task.x)} rows: training that stops early takes up to {MOST_EXACT}. "
             f"Leave it at 'auto', or pass max_rows={MOST_EXACT}."
         )
-    order = _order(task, seed)
-    compared = order[:_COMPARED]
-    some, parts = task.rows(compared), _parts(len(compared))
+    effort = _effort(task, goal, clock)
+    order = _order(task, seed, effort)
+    compared = order[: effort.compared]
+    some, parts = task.rows(compared), _parts(len(compared), effort)
     asked = np.sort(np.concatenate([held for _, held in parts]))
-    contenders = _alike(some, goal) + _learned(task.x, some, parts, goal)
+    clock.say(f"learns how to look at columns from {len(parts[0][0])} of {len(task.x)} rows")
+    contenders = _alike(some, goal) + _learned(task.x, some, parts, goal, effort, clock)
     said = np.stack([contender.outputs[asked] for contender in contenders])
     chosen = shares(said, some.y[asked], some.weights[asked])
     kept = [(one, float(share)) for one, share in zip(contenders, chosen, strict=True) if share]
-    if len(order) > MOST_EXACT:
+    if len(order) > effort.exact:
         kept = sorted(kept, key=lambda one: -one[1])[: _MOST_TOGETHER if len(order) <= HUGE else 1]
     honest = Honest(compared[asked], np.einsum("s,smk->mk", chosen, said))
     unseen = np.sort(order[len(parts[0][0]) :]) if len(order) > len(compared) else None
-    members = (_together if len(order) <= _SMALL else _one_by_one)(
-        lambda one: _member(one[0], one[1], task, goal, unseen), kept
-    )
+    members = _members(kept, task, goal, unseen, effort, clock)
     if unseen is not None:
         members, honest = _weighed_again(members, task, unseen)
     error = np.sum((task.y[honest.rows] - honest.outputs) ** 2, axis=1)
     score = float(np.average(error, weights=task.weights[honest.rows]))
     choice = _choice(members, task, goal, score, len(honest.rows), sum(one.tried for one in contenders))
     return Learned(tuple(members), task, choice, np.float64, honest)
+
+
+def _effort(task: Task, goal: Goal, clock: Clock) -> Effort:
+    """What fits into a budget, by the time that a step takes."""
+    columns, pace = scaled_columns(task.x[:_FEW]), Pace(1, 1)
+
+    def step(rows: int) -> None:
+        with one_thread_each():
+            learn_columns(columns, task.x[:rows], task.y[:rows], goal.which, by="likelihood", pace=pace)
+
+    return effort_for(len(task.x), clock, step, _WORKERS)
+
+
+def _members(
+    kept: list[tuple[Contender, float]], task: Task, goal: Goal, unseen: Any, effort: Effort, clock: Clock
+) -> list[Member]:
+    """Solved for on all rows."""
+
+    def member(one: tuple[Contender, float]) -> Member:
+        clock.say(f"solves for {len(task.x)} rows: {one[0].candidate.description}")
+        return _member(one[0], one[1], task, goal, unseen, effort)
+
+    return (_together if len(task.x) <= _SMALL else _one_by_one)(member, kept)
 
 
 def _weighed_again(members: list[Member], task: Task, unseen: Int[np.ndarray, " m"]) -> tuple[list[Member], Honest]:
@@ -92,19 +114,19 @@ def _weighed_again(members: list[Member], task: Task, unseen: Int[np.ndarray, " 
     return kept, Honest(unseen, np.einsum("s,smk->mk", chosen, said))
 
 
-def _order(task: Task, seed: int) -> Int[np.ndarray, " n"]:
+def _order(task: Task, seed: int, effort: Effort) -> Int[np.ndarray, " n"]:
     """A random order; of few rows, one that does not depend on the order in which they came."""
-    if len(task.x) > MOST_EXACT:
+    if len(task.x) > effort.exact:
         return np.random.default_rng(seed).permutation(len(task.x))
     keys = np.concatenate([task.y, task.x], axis=1).T
-    start = seed if len(task.x) > _COMPARED else 0  # where all rows are compared, nothing is left to chance
+    start = seed if len(task.x) > effort.compared else 0  # where all rows are compared, nothing is left to chance
     return np.random.default_rng(start).permutation(np.lexsort(keys))
 
 
-def _parts(n: int) -> list[tuple[Int[np.ndarray, " learned"], Int[np.ndarray, " held"]]]:
+def _parts(n: int, effort: Effort) -> list[tuple[Int[np.ndarray, " learned"], Int[np.ndarray, " held"]]]:
     """Rows to learn numbers from, and rows to judge them on; of few rows, each is judged once."""
     if n > _FOLDED:
-        learned = min(_ROWS, int(_PART * n))
+        learned = min(effort.rows, int(_PART * n))
         return [(np.arange(learned), np.arange(learned, n))]
     folds = [np.arange(fold, n, _FOLDS) for fold in range(_FOLDS)]
     return [(np.setdiff1d(np.arange(n), held), held) for held in folds]
@@ -154,23 +176,24 @@ def _alike_candidates(first: Columns, which: Which) -> list[Candidate]:
     return candidates
 
 
-def _ways(x: np.ndarray, which: Which) -> list[Way]:
+def _ways(x: np.ndarray, which: Which, pace: Pace) -> list[Way]:
     columns, trees = scaled_columns(x), Trees.of(x)
 
     def mixed(by: str, words: str) -> Way:
         text = f"columns weighed and mixed by {words}, then {DEPTH} hidden layers, Relu"
-        return Way(lambda x, y: learn_columns(columns, x, y, which, by=by), text, DEPTH, "Relu")
+        return Way(lambda x, y: learn_columns(columns, x, y, which, by=by, pace=pace), text, DEPTH, "Relu")
 
-    cut = Way(lambda x, y: learn_trees(trees, x, y, which), "random trees with cuts by evidence", 0, None)
+    cut = Way(lambda x, y: learn_trees(trees, x, y, which, pace), "random trees with cuts by evidence", 0, None)
     return [mixed("likelihood", "evidence"), mixed("left_out", "leave-one-out"), cut]
 
 
-def _learned(x: np.ndarray, some: Task, parts: list, goal: Goal) -> list[Contender]:
+def _learned(x: np.ndarray, some: Task, parts: list, goal: Goal, effort: Effort, clock: Clock) -> list[Contender]:
     """What has learned how to look at columns: each part by what has not seen it; then from as many rows as may be."""
-    if len(some.x) < _LEARNED:
+    if len(some.x) < _LEARNED or not effort.rows:
         return []
-    most = min(_ROWS, len(some.x), max(int(np.sqrt(_BYTES / (8 * x.shape[1]))), 50))
-    ways, last = _ways(x, goal.which), (np.arange(most), np.arange(0))
+    most = min(effort.rows, len(some.x), max(int(np.sqrt(_BYTES / (8 * x.shape[1]))), 50))
+    pace = Pace(effort.steps, effort.full_steps, lambda: clock.late(_LEARNING))
+    ways, last = _ways(x, goal.which, pace), (np.arange(most), np.arange(0))
     parts = [(learned[:most], held) for learned, held in parts]
     jobs = [(way, learned) for way in ways for learned, _ in [*parts, *([last] if len(parts[0][0]) < most else [])]]
     readers = _together(lambda job: job[0].learn(some.x[job[1]], some.y[job[1]]), jobs)
@@ -192,17 +215,17 @@ def _contender(way: Way, readers: list[Looking], some: Task, parts: list, goal: 
     return Contender(candidate, float(np.exp(np.mean(np.log(ridges)))), outputs, tried)
 
 
-def _member(contender: Contender, share: float, task: Task, goal: Goal, unseen: Int[np.ndarray, " m"] | None) -> Member:
+def _member(contender: Contender, share: float, task: Task, goal: Goal, unseen: Any, effort: Effort) -> Member:
     """With all rows; where these are more than were compared, the ridge may move."""
     candidate = contender.candidate
-    if len(task.x) > MOST_EXACT:
+    if len(task.x) > effort.exact:
         assert isinstance(candidate.reader, Looking)
-        solution, unit = solved_in_leaves(candidate.reader, task, contender.ridge)
+        solution, unit = solved_in_leaves(candidate.reader, task, contender.ridge, effort.leaf)
         return Member(candidate, solution, 1.0, share, unit, exact=False)
     kernel = candidate.reader.among(task.x)
     if goal.stops:
         (solution,), scale = all_ridges(kernel, task, goal)
-    elif unseen is None or len(task.x) > _REFINED:
+    elif unseen is None or len(task.x) > effort.refined:
         solution, scale = solved(kernel, task, ridge=contender.ridge)
     else:
         solution, scale, _ = best_ridge(kernel, task, goal, contender.ridge, _score_on(unseen, task, goal))
