@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from protocol import Worker, WorkerError
+from table import machine, record, table
 
 # name: examples, shape of one
 WORK = {
@@ -49,18 +50,22 @@ def main() -> None:
     parser.add_argument("--python", default="python", help="the project's interpreter")
     parser.add_argument("--theirs", default=None, help="an interpreter with neural-tangents")
     parser.add_argument("--out", type=Path, default=None, help="a JSON file for all that was measured")
-    asked = parser.parse_args()
+    parser.add_argument("--record", action="store_true", help="write the table into README.md")
+    asked, before = parser.parse_args(), machine()
     print(" | ".join(HEADING))
-    found = {}
+    found, lines = {}, []
     for name in asked.only:
         n, shape = WORK[name]
         question = {"net": name, "n": max(int(n * asked.share), 2), "shape": shape, "repeats": asked.repeats}
         ours = _asked(asked.python, "architectures_ours.py", question)
         theirs = None if asked.theirs is None else _asked(asked.theirs, "architectures_theirs.py", question)
         found[name] = {"question": question, "ours": ours, "theirs": theirs}
-        print(" | ".join(_cells(name, question["n"], ours, theirs)), flush=True)
+        lines.append(_cells(name, question["n"], ours, theirs))
+        print(" | ".join(lines[-1]), flush=True)
     if asked.out is not None:
         asked.out.write_text(json.dumps(found, indent=1))
+    if asked.record:
+        record("architectures", f"{before}; {asked.repeats} repeats.\n\n{table([HEADING, *lines])}")
 
 
 def _asked(python: str, script: str, question: dict) -> dict:
@@ -73,7 +78,7 @@ def _asked(python: str, script: str, question: dict) -> dict:
 
 def _cells(name: str, n: int, ours: dict, theirs: dict | None) -> tuple[str, ...]:
     if "error" in ours:
-        return name, str(n), ours["error"]
+        return name, str(n), ours["error"], *("-",) * (len(HEADING) - 3)
     times = ours["next"]
     floor = ours["floor"] / median(times)
     first = f"{ours['first']:.2f} s", f"{ours['first_processor']:.2f} s"

@@ -18,13 +18,13 @@ from sklearn.model_selection import train_test_split
 from everwide.estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor
 
 _BINS = 10
-MOST_ROWS = 10_000  # that ours learn from
+MOST_ROWS = 10_000  # that a Gaussian process of ours learns from
 OUR_CLASSIFIERS: dict[str, Callable[[np.ndarray], Any]] = {
     "WideClassifier": lambda y: WideClassifier(random_state=0),
     "WideGPClassifier": lambda y: WideGPClassifier(random_state=0),
 }
 OUR_REGRESSORS: dict[str, Callable[[], Any]] = {
-    "WideRegressor": lambda: WideRegressor(max_rows=MOST_ROWS, random_state=0),
+    "WideRegressor": lambda: WideRegressor(random_state=0),
     "WideGPRegressor": lambda: WideGPRegressor(max_rows=MOST_ROWS, random_state=0),
 }
 CLASSIFIERS = OUR_CLASSIFIERS | peers.CLASSIFIERS

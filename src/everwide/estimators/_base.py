@@ -111,7 +111,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
                 return self._encoded(rows, y, sample_weight, **checks)
         if self._encoder is None:
             validated = validate_data(self, rows, y, reset=reset, allow_nd=True, dtype=np.float64, **checks)
-            self._notes = self._class_notes(validated[1]) if reset else self._notes
+            self._notes = self._class_notes(np.asarray(validated[1])) if reset else self._notes
             return validated
         self._check_columns(rows, reset=False)
         return check_array(self._encoder.transform(rows))
