@@ -5,9 +5,10 @@ import pytest
 import scipy.optimize
 
 from everwide.estimators import WideClassifier, WideRegressor, _effort, _stack, _tables
-from everwide.estimators._choice import Task
+from everwide.estimators._choice import Goal, Task
 from everwide.estimators._rows import Support, distinct
 from everwide.estimators._scaling import Fences
+from everwide.estimators._solve import ridge_of_neighbours, squared_error
 
 pytestmark = pytest.mark.once
 
@@ -182,3 +183,18 @@ def test_a_handful_of_rows(n):
     assert np.isfinite(fences(X[:n])).all()
     labels = np.arange(n) % 2
     assert np.isfinite(WideClassifier().fit(X[:n], labels).predict_proba(X)).all()
+
+
+def test_ridges_of_many_rows_are_chosen_where_rows_are_as_near_as_all():
+    x = RNG.normal(size=(400, 2))
+    first, goal = _tables.scaled_columns(x), Goal("ntk", None, np.inf, squared_error, "")
+    reader = _tables._alike_candidates(first, "ntk")[1].reader
+    weights = np.ones(400)
+    smooth, noisy = np.sin(2 * x[:, :1]), RNG.normal(size=(400, 1))
+
+    def chosen(y, start):
+        return ridge_of_neighbours(reader, Task(x, y, *3 * (weights,)), goal, start, np.arange(100, 400), 150)
+
+    assert chosen(smooth, 1.0) < 1e-2 < chosen(noisy, 1e-2)
+    few = Task(x, smooth, *3 * (weights,))
+    assert ridge_of_neighbours(reader, few, goal, 0.7, np.arange(0), 150) == 0.7  # nothing to judge by

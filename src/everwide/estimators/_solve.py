@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from .._engine import KernelOperator, RowBlocks
 from ..spectral import Leaves, solve
@@ -59,6 +59,25 @@ def best_ridge(
     while at(best + way) < at(best) and abs(best) < _MOST_STEPS:
         best += way
     return tried[best][1], scale, len(tried)
+
+
+def ridge_of_neighbours(
+    reader: Looking, task: Task, goal: Goal, start: float, unseen: Int[np.ndarray, " m"], size: int
+) -> float:
+    """The best relative ridge for rows that lie as near to each other as all do: those around one of them.
+
+    That one is as far from the middle as half of the rows are.
+    """
+    seen = reader.view(task.x)
+    out = np.sum((seen - np.median(seen, 0)) ** 2, 1)
+    one = seen[np.argpartition(out, len(out) // 2)[len(out) // 2]]
+    near = np.sort(np.argpartition(np.sum((seen - one) ** 2, 1), size - 1)[:size])
+    some, judged = task.rows(near), np.flatnonzero(np.isin(near, unseen))
+
+    def score(solution: Any) -> float:
+        return float(np.average(goal.score(solution, some)[judged], weights=some.weights[judged]))
+
+    return float(best_ridge(reader.among(some.x), some, goal, start, score)[0].ridge) if len(judged) else start
 
 
 def solved_in_leaves(reader: Looking, task: Task, ridge: float, leaf: int) -> tuple[Any, float]:

@@ -19,7 +19,7 @@ from ._columns import DEPTH, LENGTH, Pace, learn_columns, learn_trees
 from ._effort import USUAL, Clock, Effort, effort_for
 from ._host import one_thread_each
 from ._readers import ColumnsReader, Looking, Numbers, Which
-from ._solve import HUGE, all_ridges, best_ridge, solved, solved_in_leaves
+from ._solve import HUGE, all_ridges, best_ridge, ridge_of_neighbours, solved, solved_in_leaves
 from ._stack import shares
 
 _FEW = 300  # rows on which all ridges are compared
@@ -31,6 +31,7 @@ _BIAS = 0.005  # of networks that see all columns alike
 _ALIKE = ((0.5, 0.5, 1, 1.0), (1.0, 0.0, 1, 0.0))
 _WORKERS, _SMALL = 2, 2000  # threads, and rows up to which they solve for all rows side by side
 MOST_EXACT, _MOST_TOGETHER = USUAL.exact, 3  # rows that are solved for at once; networks for more rows than that
+_NEAR = 2000  # rows near each other, on which a ridge is chosen where all are too many
 _LEARNING = 0.6  # of a budget: then numbers are as good as they are
 _SCORED_BY = "squared error of rows that nothing had learned from"
 
@@ -217,18 +218,20 @@ def _contender(way: Way, readers: list[Looking], some: Task, parts: list, goal: 
 
 def _member(contender: Contender, share: float, task: Task, goal: Goal, unseen: Any, effort: Effort) -> Member:
     """With all rows; where these are more than were compared, the ridge may move."""
-    candidate = contender.candidate
-    if len(task.x) > effort.exact:
+    candidate, ridge, n = contender.candidate, contender.ridge, len(task.x)
+    if unseen is not None and n > effort.refined and goal.ridge is None and isinstance(candidate.reader, Looking):
+        ridge = ridge_of_neighbours(candidate.reader, task, goal, ridge, unseen, min(_NEAR, n))
+    if n > effort.exact:
         assert isinstance(candidate.reader, Looking)
-        solution, unit = solved_in_leaves(candidate.reader, task, contender.ridge, effort.leaf)
+        solution, unit = solved_in_leaves(candidate.reader, task, ridge, effort.leaf)
         return Member(candidate, solution, 1.0, share, unit, exact=False)
     kernel = candidate.reader.among(task.x)
     if goal.stops:
         (solution,), scale = all_ridges(kernel, task, goal)
-    elif unseen is None or len(task.x) > effort.refined:
-        solution, scale = solved(kernel, task, ridge=contender.ridge)
+    elif unseen is None or n > effort.refined:
+        solution, scale = solved(kernel, task, ridge=ridge)
     else:
-        solution, scale, _ = best_ridge(kernel, task, goal, contender.ridge, _score_on(unseen, task, goal))
+        solution, scale, _ = best_ridge(kernel, task, goal, ridge, _score_on(unseen, task, goal))
     return Member(candidate, solution, scale, share)
 
 
