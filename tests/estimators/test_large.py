@@ -182,3 +182,9 @@ def test_places_and_backends_are_checked(given, message):
 def test_estimators_with_a_client_can_be_cloned():
     client = ew.scale.Dask(object())
     assert clone(WideRegressor(NET, backend=client)).backend is client
+
+
+def test_rows_may_be_mapped_from_a_file(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped, make = np.load(tmp_path / "x.npy", mmap_mode="r"), WideRegressor(NET, max_rows=40, random_state=0)
+    np.testing.assert_array_equal(clone(make).fit(mapped, Y).predict(mapped), make.fit(X, Y).predict(X))
