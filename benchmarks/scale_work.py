@@ -5,26 +5,29 @@ import json
 import math
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from data import Split, folder
+from data import Split, folder, gal
 
 RIDGE, MADE_RIDGE = 0.1, 1e-2
 TEST, COLUMNS, NOISE = 10_000, 25, 0.1
 HELD = 1000
-CENTRES = 2000
-LEAF = 3000
+PRODUCTS = 30  # of conjugate gradients, in a floor
 
 
 class Learned(NamedTuple):
     """Predictions at the test rows, and what was said on the way."""
 
-    predicted: np.ndarray
+    predicted: np.ndarray | None  # None: nothing was learned
     residual: float = math.nan
     iterations: int = 0
+    disk: int = 0  # bytes
+    solver: str = ""  # as an estimator says it
 
 
 def fashion(n: int) -> Split:
@@ -48,6 +51,19 @@ def made(n: int) -> Split:
     return Split(x[:n], noisy[:, None], x[n:], y[n:, None])
 
 
+def protein(n: int) -> Split:
+    """The largest set of Gal and Ghahramani (2016), its first published split; scaled by training rows."""
+    x, y, x_test, y_test = gal("protein", 0)
+    order = np.random.default_rng(0).permutation(len(x))[:n]
+    mean, std = x[order].mean(0), x[order].std(0)
+    x, x_test = (((part - mean) / std).astype(np.float32) for part in (x[order], x_test))
+    centre = y[order].mean()
+    return Split(x, y[order][:, None] - centre, x_test, y_test[:, None] - centre)
+
+
+DATA = {"fashion": fashion, "made": made, "protein": protein}
+
+
 def network() -> Any:
     """Three hidden layers, Relu."""
     import everwide as ew
@@ -60,16 +76,17 @@ def planned(split: Split, learner: str) -> float:
     import everwide as ew
 
     plan = ew.plan(network(), len(split.x), split.x.shape[1:], outputs=split.y.shape[1])
-    name = learner.removesuffix(", held out")
-    return next((one.minutes for one in plan.options if name in one.name), math.nan)
+    name = PLANNED.get(learner, learner)
+    same = lambda option: option == name or option.startswith(f"{name}, ") or f" {name} of " in option
+    return next((one.minutes for one in plan.options if same(one.name)), math.nan)
 
 
-def ours(split: Split, solver: Callable[[Any], Any], ridge: float) -> Learned:
+def ours(split: Split, solver: Callable[[Any], Any], ridge: float, **kept: Any) -> Learned:
     """One of the ladder."""
     import everwide as ew
     import everwide.spectral as sp
 
-    kernel = ew.operator(network(), split.x)
+    kernel = ew.operator(network(), split.x, **kept)
     show = lambda p: print(f"{p.done} of {p.total}, {p.left:.0f} s left", file=sys.stderr) if p.done % 5 == 0 else None
     solution: Any = sp.solve(kernel, split.y, ridge=ridge, solver=solver(show))
     report = solution.report
@@ -91,6 +108,57 @@ def held_out(split: Split, ridge: float) -> Learned:
     return ours(split, how, ridge)
 
 
+def recomputed(split: Split, ridge: float) -> Learned:
+    """The same without a triangle: tiles are computed for each product."""
+    import everwide.spectral as sp
+
+    return ours(split, lambda show: sp.ConjugateGradients(tolerance=1e-3, progress=show), ridge, memory=0)
+
+
+def stored(split: Split, ridge: float) -> Learned:
+    """The same with the triangle on disk: tiles are read for each product."""
+    import everwide as ew
+    import everwide.spectral as sp
+
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:
+        store = ew.scale.Store(Path(place) / "run", triangle=True)
+        how = lambda show: sp.ConjugateGradients(tolerance=1e-3, progress=show)
+        learned = ours(split, how, ridge, memory=0, out=store)
+        return learned._replace(disk=sum(file.stat().st_size for file in Path(place).rglob("*") if file.is_file()))
+
+
+def floor(split: Split, ridge: float) -> Learned:
+    """One triangle, and as many products as conjugate gradients need: less no exact solver can do."""
+    import everwide as ew
+
+    kernel, v = ew.operator(network(), split.x), split.y.astype(np.float32)
+    for _ in range(PRODUCTS):
+        v = kernel @ v
+        v /= np.linalg.norm(v, axis=0)
+    return Learned(None, iterations=PRODUCTS)
+
+
+def double(split: Split, ridge: float) -> Learned:
+    """Cholesky in float64, in memory."""
+    import everwide as ew
+    import everwide.spectral as sp
+
+    kernel = np.asarray(ew.ntk(network(), split.x), np.float64)
+    solution = sp.solve(kernel, split.y, ridge=ridge, overwrite=True)
+    return Learned(ew.ntk(network(), split.x_test, split.x) @ solution.coefficients, solution.report.residual)
+
+
+def estimator(split: Split, ridge: float) -> Learned:
+    """What users call: the ridge is chosen too, and probabilities are calibrated; of tables, networks are."""
+    from everwide.estimators import WideClassifier, WideRegressor
+
+    if split.y.shape[1] > 1:
+        model = WideClassifier(network(), random_state=0).fit(split.x, split.y.argmax(1))
+        return Learned(model.predict_proba(split.x_test), solver=model.choice_.solver)
+    model = WideRegressor(random_state=0).fit(split.x, split.y[:, 0])
+    return Learned(model.predict(split.x_test)[:, None], solver=model.choice_.solver)
+
+
 def single(split: Split, ridge: float) -> Learned:
     """Cholesky in float32, refined."""
     import everwide.spectral as sp
@@ -102,14 +170,14 @@ def nystrom(split: Split, ridge: float) -> Learned:
     """Few centres."""
     import everwide.spectral as sp
 
-    return ours(split, lambda show: sp.Nystrom(centres=min(CENTRES, len(split.x)), progress=show), ridge)
+    return ours(split, lambda show: sp.Nystrom(progress=show), ridge)
 
 
 def leaves(split: Split, ridge: float) -> Learned:
     """A tree of exact leaves."""
     import everwide.spectral as sp
 
-    return ours(split, lambda show: sp.Leaves(size=LEAF, progress=show), ridge)
+    return ours(split, lambda show: sp.Leaves(progress=show), ridge)
 
 
 def kernel_ridge(split: Split, ridge: float) -> Learned:
@@ -121,12 +189,14 @@ def kernel_ridge(split: Split, ridge: float) -> Learned:
 
 
 def nystroem(split: Split, ridge: float) -> Learned:
-    """scikit-learn's features of a Gaussian kernel, and a ridge."""
+    """scikit-learn's features of a Gaussian kernel, of as many centres as ours, and a ridge."""
     from sklearn.kernel_approximation import Nystroem
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
 
-    features = Nystroem(gamma=1 / split.x.shape[1], n_components=min(CENTRES, len(split.x)), random_state=0)
+    import everwide.spectral as sp
+
+    features = Nystroem(gamma=1 / split.x.shape[1], n_components=sp.Nystrom().centres_of(len(split.x)), random_state=0)
     model = make_pipeline(features, Ridge(alpha=ridge)).fit(split.x, split.y)
     return Learned(np.asarray(model.predict(split.x_test)).reshape(len(split.x_test), -1))
 
@@ -145,34 +215,49 @@ def boosting(split: Split, ridge: float) -> Learned:
 LEARNERS = {
     "conjugate gradients": conjugate,
     "conjugate gradients, held out": held_out,
+    "conjugate gradients, recomputed": recomputed,
+    "conjugate gradients, from a store": stored,
+    "floor": floor,
+    "cholesky": double,
     "cholesky, float32": single,
     "nystrom": nystrom,
     "leaves": leaves,
+    "estimator": estimator,
     "scikit-learn KernelRidge": kernel_ridge,
     "scikit-learn Nystroem": nystroem,
     "LightGBM": boosting,
 }
+# What a plan calls them; leaves begin with their number.
+PLANNED = {
+    "conjugate gradients, held out": "conjugate gradients",
+    "conjugate gradients, recomputed": "the same, recomputed",
+}
+
+
+def error_of(learned: Learned, split: Split) -> float:
+    """The share of wrong classes, or the root of the mean squared error."""
+    if learned.predicted is None:
+        return math.nan
+    if split.y.shape[1] > 1:
+        return float(np.mean(learned.predicted.argmax(1) != split.y_test.argmax(1)))
+    return float(np.sqrt(np.mean((learned.predicted - split.y_test) ** 2)))
 
 
 def main() -> None:
     """Learn and tell."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", choices=["fashion", "made"])
+    parser.add_argument("data", choices=list(DATA))
     parser.add_argument("learner", choices=list(LEARNERS))
     parser.add_argument("n", type=int)
     args = parser.parse_args()
-    split = {"fashion": fashion, "made": made}[args.data](args.n)
+    split = DATA[args.data](args.n)
     minutes = planned(split, args.learner)
     began = time.perf_counter()
     learned = LEARNERS[args.learner](split, RIDGE if args.data == "fashion" else MADE_RIDGE)
     seconds = time.perf_counter() - began
-    if split.y.shape[1] > 1:
-        error = float(np.mean(learned.predicted.argmax(1) != split.y_test.argmax(1)))
-    else:
-        error = float(np.sqrt(np.mean((learned.predicted - split.y_test) ** 2)))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    answer = {"seconds": seconds, "error": error, "peak": peak, "planned": minutes}
-    answer |= {"residual": learned.residual, "iterations": learned.iterations}
+    answer = {"seconds": seconds, "error": error_of(learned, split), "peak": peak, "planned": minutes}
+    answer |= {key: getattr(learned, key) for key in ("residual", "iterations", "disk", "solver")}
     print(json.dumps(answer))
 
 

@@ -26,6 +26,9 @@ def test_conjugate_gradients_cost_a_triangle_and_its_products():
     found = option("conjugate gradients", n)
     assert seconds / 60 < found.minutes < 1.5 * seconds / 60
     assert found.bytes == pytest.approx(2 * n**2, rel=0.1)
+    half = option("the same, in 16 bits", n)
+    assert found.minutes < half.minutes < 3 * found.minutes
+    assert half.bytes == pytest.approx(n**2, rel=0.1)
     again = option("the same, recomputed", n)
     assert again.minutes * 60 > 30 * n**2 / 2 / 50e6
     assert again.bytes < GB
@@ -54,7 +57,8 @@ def chosen(n, memory, rates=RATES, sites=False):
 def test_memory_and_time_choose():
     assert chosen(1000, 10 * GB).exact
     assert chosen(60_000, 10 * GB).name == "conjugate gradients"
-    assert chosen(60_000, 4 * GB).name == "the same, recomputed"
+    assert chosen(60_000, 4 * GB).name == "the same, in 16 bits"
+    assert chosen(60_000, 2 * GB).name == "the same, recomputed"
     assert not chosen(1_000_000, 8 * GB).exact
     assert "leaves" not in chosen(1_000_000, 8 * GB, sites=True).name
 

@@ -3,6 +3,7 @@
 import enum
 import math
 import operator
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 _OURS = ("everwide", "equinox", "jaxtyping", "jax", "beartype", "sklearn")
+_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 class InputError(ValueError):
@@ -69,6 +71,26 @@ def whole(value: Any, label: str, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{label}={value!r}: expected a whole number, {least} or more.")
     return int(value)
+
+
+def bytes_of(value: Any, label: str = "memory") -> int | None:
+    """A number of bytes, also in words such as "4GB" or "512 MB"; None stays None.
+
+    >>> bytes_of("1.5 GB"), bytes_of(1000), bytes_of(None)
+    (1500000000, 1000, None)
+    """
+    if value is None:
+        return None
+    number, factor = value, 1
+    if isinstance(value, str) and (words := re.fullmatch(r"\s*([\d.]+)\s*([kMGT]?)B\s*", value)):
+        number, factor = words[1], _BYTES[words[2]]
+    try:
+        size = math.nan if isinstance(value, bool) else float(number) * factor
+    except (TypeError, ValueError):
+        size = math.nan
+    if not 1 <= size < math.inf:
+        raise InputError(f'{label}={value!r}: expected None, a number of bytes, or a text such as "4GB".')
+    return int(size)
 
 
 def positive(value: Any, label: str) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ._checks import InputError
 from ._engine import Field, KernelOperator, Progress, RowBlocks, as_rows
 from ._gram import Network, diagonal, kernel_of, matrices_of
+from .scale import AbstractBackend, Store, product
 from .signal import Parametrization
 
 _ROUNDED, _MANY = 128, 512  # fewer rows than `_MANY` are padded to these, so that few shapes are compiled
@@ -22,10 +24,11 @@ class NetworkKernel:
     which: Field
     parametrization: Parametrization
     width: int | None
+    backend: AbstractBackend | None = None
 
     def cross(self, x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
         """Of some rows with others."""
-        law = (self.parametrization, self.width, None, None, None, None)
+        law = (self.parametrization, self.width, None, None, self.backend, None)
         matrix = matrices_of({self.which: None}, self.net, _more(x1), _more(x2), *law)[0][self.which]
         return matrix[: len(x1), : len(x2)]
 
@@ -49,12 +52,14 @@ def operator(
     width: int | None = None,
     memory: int | None = None,
     tile: int | None = None,
+    out: Store | None = None,
+    backend: AbstractBackend | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> KernelOperator:
     """A kernel between very many rows as something to multiply with, which is never whole.
 
     The first product computes one triangle, tile by tile, and keeps it as float32 if it fits: 7.2 GB for 60 000 rows.
-    Otherwise each product computes the tiles again.
+    Otherwise each product reads the tiles from a store, if there is one, or computes them again.
 
     Args:
         net: A network, or a kernel function.
@@ -64,6 +69,9 @@ def operator(
         width: As in `gram`.
         memory: Bytes that may be kept; `None`: half of what is free.
         tile: Rows of a tile.
+        out: A `scale.Store`, which is filled now, or goes on; `Store(path, triangle=True)` is enough.
+        backend: Where tiles are computed, as in `gram`. What lies in a store and does not fit into memory is multiplied
+            there, too: with `scale.Dask(client)`, by the workers.
         progress: Called after every new tile.
 
     Returns:
@@ -84,5 +92,10 @@ def operator(
     law = Parametrization(parametrization)
     if kernel_of(net, rows, len(rows), law, width).site_shape():
         raise InputError("The network has outputs at sites, which no operator has. End it with Flatten or pooling.")
-    reader = NetworkKernel(net, which, law, width)
-    return KernelOperator(RowBlocks(reader, rows.x), memory=memory, tile=tile, progress=progress)
+    if out is None:
+        reader = NetworkKernel(net, which, law, width, backend)
+        return KernelOperator(RowBlocks(reader, rows.x), memory=memory, tile=tile, progress=progress)
+    stored = matrices_of({which: out}, net, rows.x, None, law, width, tile, None, backend, progress)[0][which]
+    blocks = RowBlocks(NetworkKernel(net, which, law, width), rows.x, stored)
+    there = None if backend is None else partial(product, out, which=which, backend=backend)
+    return KernelOperator(blocks, memory=memory, tile=stored.chunks[0], elsewhere=there)

@@ -83,18 +83,25 @@ def test_a_random_part_of_the_rows_is_chosen_by_the_seed():
     assert not np.allclose(read(1), read(2))
 
 
-def test_too_many_rows_are_refused_with_the_way_out(monkeypatch):
-    monkeypatch.setattr(_base, "_MOST_ROWS", 40)
-    for make in (WideRegressor(NET), WideGPRegressor(NET), WideRegressor(NET, max_rows=60)):
-        with pytest.raises(ValueError, match=r"rows: exact training takes up to 40. Pass max_rows=40"):
+def test_too_many_rows_for_uncertainty_are_refused_with_the_way_out(monkeypatch):
+    monkeypatch.setattr(_base, "MOST_DOUBLE", 40)
+    for make in (WideGPRegressor(NET), WideGPRegressor(NET, max_rows=60)):
+        with pytest.raises(
+            ValueError, match=r"rows: uncertainty is known of up to 40. Pass max_rows=40(.|\n)*any number"
+        ):
             make.fit(X, Y)
-    assert WideRegressor(NET, relative_ridge=0.1, max_rows=40).fit(X, Y).choice_.rows == 40
+    assert WideGPRegressor(NET, relative_noise=0.1, max_rows=40).fit(X, Y).choice_.rows == 40
 
 
 def test_memory_is_estimated_first(monkeypatch):
-    monkeypatch.setattr(_learn, "_BYTES", 10**15)
-    with pytest.raises(Exception, match=r"Exact training on 48 rows(.|\n)*max_rows"):
-        WideRegressor(NET).fit(X[TRAIN], Y[TRAIN])
+    monkeypatch.setattr(_learn, "_COMPARED_ROWS", 24)
+    with pytest.raises(MemoryError, match=r"Exact training on 48 rows needs 64.5 kB, 1.0 kB are(.|\n)*max_rows"):
+        WideGPRegressor(NET, memory="1kB").fit(X[TRAIN], Y[TRAIN])
+    with pytest.raises(MemoryError, match=r"Exact training on 48 rows needs 110.6 kB"):
+        WideRegressor(NET, relative_time=5.0, memory=1000).fit(X[TRAIN], Y[TRAIN])
+    monkeypatch.setattr(_learn, "MOST_DOUBLE", 40)
+    with pytest.raises(ValueError, match=r"relative_time=5 with 48 rows: training that stops early takes up to 40"):
+        WideRegressor(NET, relative_time=5.0).fit(X[TRAIN], Y[TRAIN])
 
 
 @pytest.mark.parametrize("ridge", [0.03, "auto"])

@@ -54,3 +54,40 @@ def test_what_cannot_be_multiplied_is_said(tmp_path):
     ew.ntk(sites, X[:4].reshape(4, 2, 2), out=Store(tmp_path / "sites"))
     with pytest.raises(ew.InputError, match="with sites"):
         product(Store(tmp_path / "sites"), V[:4])
+
+
+@pytest.mark.parametrize("memory", [None, 0], ids=["kept", "read"])
+@pytest.mark.parametrize("triangle", [False, True])
+def test_an_operator_reads_its_tiles_from_a_store(tmp_path, monkeypatch, memory, triangle):
+    store, k = Store(tmp_path / "run", triangle=triangle), ew.ntk(NET, X)
+    kernel = ew.operator(NET, X, out=store, tile=6, memory=memory)
+    asked = []
+    cross = type(kernel.blocks.reader).cross
+    monkeypatch.setattr(type(kernel.blocks.reader), "cross", lambda *args: (asked.append(1), cross(*args))[1])
+    for _ in range(2):
+        np.testing.assert_allclose(kernel @ V, k @ V, atol=1e-5)
+    assert not asked
+    assert kernel.done == (memory is None)
+    np.testing.assert_allclose(kernel.block(np.array([2, 5]), slice(0, 23)), k[[2, 5]], rtol=1e-12)
+    assert asked  # single columns are computed
+    assert "read for each product" in repr(kernel) or memory is None
+    solution = ew.spectral.solve(kernel, V, ridge=0.1, solver=ew.spectral.ConjugateGradients(tolerance=1e-9))
+    np.testing.assert_allclose(solution.coefficients, np.linalg.solve(k + 0.1 * np.eye(23), V), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(solution.predict(X[:3]), k[:3] @ solution.coefficients, rtol=1e-9)
+
+
+def test_products_of_an_operator_are_computed_where_its_tiles_are(tmp_path):
+    k, options = ew.ntk(NET, X), {"n_workers": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
+        kernel = ew.operator(NET, X, out=Store(tmp_path / "run"), tile=6, memory=0, backend=Dask(client))
+        np.testing.assert_allclose(kernel @ V, k @ V, rtol=1e-12)
+    with pytest.raises(ew.InputError, match=r"backend=Dask needs a store"):
+        ew.operator(NET, X, backend=Dask()) @ V
+
+
+def test_a_tile_that_is_damaged_is_said(tmp_path):
+    kernel = ew.operator(NET, X, out=Store(tmp_path / "run"), tile=6, memory=0)
+    tile = tmp_path / "run" / "ntk" / "c" / "1" / "0"
+    tile.write_bytes(bytes([255]) * tile.stat().st_size)
+    with pytest.raises(ew.InputError, match=r"is damaged(.|\n)*mends it"):
+        kernel @ V

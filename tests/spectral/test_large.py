@@ -8,7 +8,7 @@ import pytest
 import everwide as ew
 import everwide.spectral as sp
 from everwide import InputError
-from everwide._engine import KernelOperator, MatrixBlocks, RowBlocks
+from everwide._engine import KernelOperator, MatrixBlocks, RowBlocks, coarse
 from everwide.spectral._pivots import pivoted
 from everwide.spectral._preconditioner import Preconditioner, operator_pivots
 from spectral.oracles import RNG, each_without_one_copy, ridge_at
@@ -24,6 +24,28 @@ class Laplace:
 
     def cross(self, x1, x2):
         return np.exp(-np.sqrt(np.maximum(((x1[:, None] - x2) ** 2).sum(-1), 0)))
+
+    def diagonal(self, x):
+        return np.ones(len(x))
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A constant."""
+
+    def cross(self, x1, x2):
+        return np.full((len(x1), len(x2)), 2.0)
+
+    def diagonal(self, x):
+        return np.full(len(x), 2.0)
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """A kernel with eigenvalues below all rounding."""
+
+    def cross(self, x1, x2):
+        return np.exp(-np.maximum(((x1[:, None] - x2) ** 2).sum(-1), 0) / 8)
 
     def diagonal(self, x):
         return np.ones(len(x))
@@ -62,6 +84,47 @@ def test_an_operator_multiplies_as_its_matrix_does(memory, tile):
     np.testing.assert_allclose(single, ROUNDED @ v, atol=2e-5)
     assert kernel.done == (1.0 if memory is None else 0.0)
     np.testing.assert_array_equal(kernel.dense(), K.astype(np.float32))
+
+
+def test_sixteen_bits_multiply_with_the_precision_of_their_steps():
+    kernel, v = rows(200_000), RNG(3).normal(size=(N, 4)).astype(np.float32)
+    fast = coarse(kernel)
+    assert fast.bytes == kernel.bytes // 2
+    step = (K.max() - K.min()) / 65_534
+    spread = np.sqrt(np.sum(v.astype(float) ** 2, axis=0)) * step / np.sqrt(12)
+    for _ in range(2):
+        off = (fast @ v) - ROUNDED @ v
+        assert 0.5 * spread.min() < off.std() < 1.5 * spread.max()  # as steps round, and not better
+    assert not kernel.done
+    assert coarse(rows()) is None
+    assert coarse(rows(1000)) is None
+    assert coarse(KernelOperator(MatrixBlocks(K), memory=200_000)) is None
+    assert coarse(rows(200_000, elsewhere=lambda v: K @ v)) is None
+
+
+def test_a_flat_tile_keeps_its_number():
+    kernel = KernelOperator(RowBlocks(Flat(), X), memory=200_000, tile=64)
+    np.testing.assert_allclose(coarse(kernel) @ np.ones((N, 1), np.float32), np.full((N, 1), 2.0 * N), rtol=1e-6)
+
+
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-9])
+def test_what_sixteen_bits_round_is_mended(tolerance):
+    how = sp.ConjugateGradients(tolerance=tolerance)
+    solution = sp.solve(rows(200_000), Y, ridge=RIDGE, weights=WEIGHTS, solver=how)
+    assert solution.report.solver == "conjugate gradients, 16 bits"
+    assert solution.report.residual < tolerance
+    assert relative(solution.coefficients, exact()) < 20 * tolerance
+    assert solution.report.bytes < sp.solve(rows(), Y, ridge=RIDGE, solver=how).report.bytes
+
+
+def test_where_the_ridge_is_below_sixteen_bits_the_true_residual_is_told():
+    kernel = KernelOperator(RowBlocks(Smooth(), X), memory=200_000, tile=64)
+    solution = sp.solve(kernel, Y, ridge=1e-6, solver=sp.ConjugateGradients(tolerance=1e-4, rank=20))
+    left = (Smooth().cross(X, X) + 1e-6 * np.eye(N)) @ solution.coefficients - Y
+    by_hand = (np.linalg.norm(left, axis=0) / np.linalg.norm(Y, axis=0)).max()
+    assert solution.report.residual == pytest.approx(by_hand, rel=0.1)
+    assert solution.report.residual > 1e-4
+    assert solution.report.stopped_by != "residual"
 
 
 def test_a_network_as_an_operator():

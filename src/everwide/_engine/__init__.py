@@ -1,5 +1,7 @@
 """Kernel matrices, tile by tile: rows that are checked, memory that is counted. Shared by all rooms, public to none."""
 
+from ._coarse import Coarse as Coarse
+from ._coarse import coarse as coarse
 from ._inputs import Batches as Batches
 from ._inputs import KernelError as KernelError
 from ._inputs import MemoryBudgetError as MemoryBudgetError

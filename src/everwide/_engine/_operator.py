@@ -4,10 +4,11 @@ One triangle of float32 tiles is kept while it fits into memory; else tiles are 
 """
 
 import abc
+import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -62,16 +63,28 @@ class AbstractBlocks(abc.ABC):
 
 @dataclass(frozen=True)
 class RowBlocks(AbstractBlocks):
-    """The kernel of rows `x` as a reader computes it."""
+    """The kernel of rows `x` as a reader computes it; `stored`: its lower triangle, where that lies on a disk."""
 
     reader: Reader
     x: np.ndarray
+    stored: Any = None
 
     def __len__(self) -> int:
         return len(self.x)
 
     def block(self, rows: Place, columns: Place) -> Float[np.ndarray, "r c"]:
+        if self.stored is not None and _is_below(rows, columns):
+            return self._from_disk(rows, columns)
         return self.reader.cross(self.x[rows], self.x[columns])
+
+    def _from_disk(self, rows: Place, columns: Place) -> Float[np.ndarray, "r c"]:
+        try:
+            return self.stored[rows, columns]
+        except ValueError as fault:
+            raise InputError(
+                f"The tile of rows {rows} and columns {columns} in the store is damaged ({fault}). Call everwide.gram "
+                "or everwide.operator with the store again, which mends it."
+            ) from None
 
     def diagonal(self) -> Float[np.ndarray, " n"]:
         return np.asarray(self.reader.diagonal(self.x), np.float64)
@@ -105,7 +118,7 @@ class KernelOperator:
     """A symmetric kernel matrix as something to multiply with; made by `everwide.operator`, or from a `Reader`.
 
     The first product computes the tiles of one triangle, and keeps them as float32 if all of them fit into `memory`.
-    An interrupt loses none that are done.
+    An interrupt loses none that are done. Where they do not fit, products may be computed `elsewhere`.
     """
 
     dtype = np.dtype(np.float32)
@@ -117,13 +130,15 @@ class KernelOperator:
         memory: int | None = None,
         tile: int | None = None,
         progress: Callable[[Progress], None] | None = None,
+        elsewhere: Callable[[np.ndarray], np.ndarray] | None = None,
     ):
-        self.blocks, self._progress = blocks, progress
+        self.blocks, self._progress, self.elsewhere = blocks, progress, elsewhere
         n = len(blocks)
         size = min(whole(tile, "tile"), n) if tile else min(_TILE, n)
-        self._places = list(tiles(n, n, Size(size, size), symmetric=True))
-        self.bytes = 4 * sum((t.rows.stop - t.rows.start) * (t.cols.stop - t.cols.start) for t in self._places)
-        self.keeps = self.bytes <= budget(memory)
+        self.places = list(tiles(n, n, Size(size, size), symmetric=True))
+        self.bytes = 4 * sum((t.rows.stop - t.rows.start) * (t.cols.stop - t.cols.start) for t in self.places)
+        self.memory = budget(memory)
+        self.keeps = self.bytes <= self.memory
         self._kept: dict[int, np.ndarray] = {}
         self._exact: np.ndarray | None = None
 
@@ -138,7 +153,7 @@ class KernelOperator:
     @property
     def done(self) -> float:
         """The share of the triangle that is kept already."""
-        return len(self._kept) / len(self._places)
+        return len(self._kept) / len(self.places)
 
     def diagonal(self) -> Float[np.ndarray, " n"]:
         """In float64."""
@@ -163,9 +178,9 @@ class KernelOperator:
 
     def tiles(self, *, keep: bool = True) -> Iterator[tuple[Tile, Float[np.ndarray, "r c"]]]:
         """The lower triangle, tile by tile; those on the diagonal are whole and symmetric."""
-        begin, news = time.perf_counter(), len(self._places) - len(self._kept)
+        begin, news = time.perf_counter(), len(self.places) - len(self._kept)
         fresh = 0
-        for index, place in enumerate(self._places):
+        for index, place in enumerate(self.places):
             values = self._kept.get(index)
             if values is None:
                 values = self._computed(place)
@@ -191,27 +206,12 @@ class KernelOperator:
             raise InputError(f"A kernel of {len(self)} rows cannot be multiplied with an array of shape {v.shape}.")
         dtype = np.float64 if columns.dtype == np.float64 else np.float32
         right = np.ascontiguousarray(columns, dtype)
-        out = self._product(right)
+        out = self._product(right) if self.keeps or self.elsewhere is None else self.elsewhere(right)
         out = out.astype(dtype, copy=False)
         return out[:, 0] if v.ndim == 1 else out
 
     def _product(self, right: np.ndarray) -> Float[np.ndarray, "n k"]:
-        """Tiles go round some threads, each with its own sum, so that the order of all sums is always the same.
-
-        Each thread multiplies alone: threads of the BLAS within small products would mostly wait for each other.
-        """
-        sums = [np.zeros(right.shape) for _ in range(_threads())]
-        with _blas().limit(limits=1, user_api="blas"), ExitStack() as stack:
-            pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in sums]
-            waiting: deque[Future[None]] = deque()
-            for index, (place, values) in enumerate(self.tiles()):
-                turn = index % len(pools)
-                waiting.append(pools[turn].submit(_add, sums[turn], place, values, right))
-                if len(waiting) > 2 * len(pools):  # tiles that are not kept must not pile up
-                    waiting.popleft().result()
-            for one in waiting:
-                one.result()
-        return sum(sums[1:], start=sums[0])
+        return multiplied(self.tiles(), right, _add)
 
     def dense(self, dtype: type = np.float32) -> Float[np.ndarray, "n n"]:
         """The whole matrix, in the order of Fortran, if it fits into memory."""
@@ -258,8 +258,38 @@ class KernelOperator:
             )
 
     def __repr__(self) -> str:
-        how = f"one triangle, {human(self.bytes)}" if self.keeps else "tiles computed for each product"
+        stored = isinstance(self.blocks, RowBlocks) and self.blocks.stored is not None
+        again = f"tiles {'read' if stored else 'computed'} for each product"
+        how = f"one triangle, {human(self.bytes)}" if self.keeps else again
         return f"KernelOperator({len(self)} rows, {how})"
+
+
+def multiplied(
+    pairs: Iterable[tuple[Tile, Any]], right: np.ndarray, add: Callable[[np.ndarray, Tile, Any, np.ndarray], None]
+) -> Float[np.ndarray, "n k"]:
+    """Tiles go round some threads, each with its own sum, so that the order of all sums is always the same.
+
+    Each thread multiplies alone: threads of the BLAS within small products would mostly wait for each other.
+    """
+    sums = [np.zeros(right.shape) for _ in range(_threads())]
+    with _blas().limit(limits=1, user_api="blas"), ExitStack() as stack:
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in sums]
+        waiting: deque[Future[None]] = deque()
+        for index, (place, values) in enumerate(pairs):
+            turn = index % len(pools)
+            waiting.append(pools[turn].submit(add, sums[turn], place, values, right))
+            if len(waiting) > 2 * len(pools):  # tiles that are not kept must not pile up
+                waiting.popleft().result()
+        for one in waiting:
+            one.result()
+    return sum(sums[1:], start=sums[0])
+
+
+def _is_below(rows: Place, columns: Place) -> bool:
+    """Whether a block lies in the lower triangle, or on the diagonal."""
+    if not (isinstance(rows, slice) and isinstance(columns, slice)):
+        return False
+    return rows == columns or (rows.start or 0) >= (math.inf if columns.stop is None else columns.stop)
 
 
 def _add(out: np.ndarray, place: Tile, values: np.ndarray, right: np.ndarray) -> None:

@@ -20,12 +20,12 @@ from ._choice import Choice, Goal, Learned, Member, Task
 from ._effort import Clock
 from ._frames import check_labels, class_notes, dense, encoder_of, known_weights, needs_encoding
 from ._images import ImageScaling, image_scaling
+from ._large import MOST_DOUBLE, Within, grown, told
 from ._learn import DENSE, IMAGES, TABLE, Asked, learn, show
 from ._rows import Support, distinct
 from ._scaling import ALONE, AS_IT_IS, UNSURE_FENCE, Fences, Groups, InputScaling, TwoViews
 from ._solve import solved
 
-_MOST_ROWS = 20_000
 _FARTHEST = 1e17  # squares of scaled inputs stay finite, in float32 too
 
 
@@ -37,6 +37,9 @@ class AbstractWide(BaseEstimator, abc.ABC):
     input_shape: Any = None
     max_rows: Any = None
     budget_seconds: Any = None
+    memory: Any = None
+    store: Any = None
+    backend: Any = None
     categorical_features: Any = "from_dtype"
     random_state: Any = None
     verbose: Any = False
@@ -198,20 +201,22 @@ class AbstractWide(BaseEstimator, abc.ABC):
         """The rows to learn from: those with weight, and of these a random part where there are too many."""
         kept, most = np.flatnonzero(weights), self._most()
         rows = len(kept) if most is None else min(most, len(kept))
-        if rows > _MOST_ROWS and not self._takes_all_rows():
+        if rows > MOST_DOUBLE and self._asks_for_variances():
             raise InputError(
-                f"{rows} rows: exact training takes up to {_MOST_ROWS}. Pass max_rows={_MOST_ROWS} to learn from a "
-                "random part of them. WideRegressor() and WideClassifier() learn any number of rows of a table."
+                f"{rows} rows: uncertainty is known of up to {MOST_DOUBLE}. Pass max_rows={MOST_DOUBLE} to learn from "
+                "a random part of them. WideRegressor and WideClassifier learn any number of rows."
             )
         if rows == len(kept):
             return kept
         order = np.random.default_rng(self._seed()).permutation(kept)
         return np.sort(_spread(order, groups)[:rows])
 
-    def _takes_all_rows(self) -> bool:
-        """Tables with several networks, of which no variances are asked."""
-        named = isinstance(self.architecture, str) and self.architecture == "auto"
-        return named and self.input_shape is None and not hasattr(self, "which")
+    def _asks_for_variances(self) -> bool:
+        return hasattr(self, "which")
+
+    def _within(self) -> Within:
+        """What may be used."""
+        return Within.of(self.memory, self._asks_for_variances(), self.store, self.backend)
 
     def _most(self) -> int | None:
         """The most rows that the user wants to learn from."""
@@ -243,7 +248,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         self._shape: tuple[int, ...] = rows.x.shape[1:]
         self._asked = self._asked_for()
         self._scaling = self._scaling_of(rows, goal)
-        learned = learn(rows._replace(x=self._scaling(rows.x)), self._asked, goal, self._seed(), clock)
+        learned = learn(rows._replace(x=self._scaling(rows.x)), self._asked, goal, self._seed(), self._within(), clock)
         learned = replace(learned, choice=replace(learned.choice, notes=(*self._notes, *self._fenced(rows.x))))
         self._support = None if isinstance(self._asked, AbstractLayer) else _support(learned)
         if self.verbose:
@@ -271,7 +276,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
 
     def _fences(self, rows: Task) -> Fences:
         """Around what was seen; where uncertainty is asked for, further out, so that it can grow."""
-        if hasattr(self, "which"):
+        if self._asks_for_variances():
             return Fences.of(rows.x, rows.copies, self._groups(), far=UNSURE_FENCE, tight=False)
         return Fences.of(rows.x, rows.copies, self._groups())
 
@@ -279,26 +284,33 @@ class AbstractWide(BaseEstimator, abc.ABC):
         self._learned = learned
 
     def _grown(self, rows: Task) -> Learned:
-        """With new rows, for the same network and ridge: only what is new is computed."""
-        learned, most = self._learned, min(self._most() or _MOST_ROWS, _MOST_ROWS)
+        """With new rows, for the same network and ridge: what is new is computed; of very many, all is solved again."""
+        learned, task, within = self._learned, self._learned.task, self._within()
         if np.isfinite(learned.choice.relative_time):
             raise InputError(
                 f"partial_fit: training that stops at the time {learned.choice.relative_time:.3g} starts anew with new "
                 "rows. Set relative_time=float('inf'), or call fit with all rows."
             )
-        task = learned.task
-        if len(rows.x) + len(task.x) > most:
+        total, most = len(rows.x) + len(task.x), self._most() or math.inf
+        most = min(most, MOST_DOUBLE) if within.variances else most
+        if total > most:
+            way_out = "Raise max_rows." if self.max_rows == most else "WideRegressor and WideClassifier go on."
             raise InputError(
                 f"partial_fit: {len(rows.x)} new rows and {len(task.x)} old ones are more than {most}, the most that "
-                f"is learned from. {'Raise max_rows.' if self.max_rows else 'Call fit with max_rows.'}"
+                f"is learned from. {way_out}"
             )
         new = rows._replace(x=self._shown(rows.x))
-        members = tuple(_extended(member, task, new, learned.dtype) for member in learned.members)
         whole = Task(*(np.concatenate(parts) for parts in zip(task, new, strict=True)))
-        jitter = max(member.solution.jitter for member in members)
-        choice = replace(learned.choice, rows=len(whole.x), jitter=jitter)
-        self._place = np.append(self._place, np.arange(len(task.x), len(whole.x)))
-        return replace(learned, members=members, task=whole, choice=choice, honest=None)
+        dtype, doubles = learned.dtype, within.doubles(total, MOST_DOUBLE)
+        if within.variances or (doubles and all(member.exact for member in learned.members)):
+            members = tuple(_extended(member, task, new, dtype) for member in learned.members)
+        else:
+            members, dtypes = zip(*(grown(member, whole, within) for member in learned.members), strict=True)
+            dtype = dtypes[0]
+        jitter, solver = max(member.jitter for member in members), told(members, total, learned.first.relative_ridge)
+        choice = replace(learned.choice, rows=total, jitter=jitter, solver=solver)
+        self._place = np.append(self._place, np.arange(len(task.x), total))
+        return replace(learned, members=members, task=whole, choice=choice, dtype=dtype, honest=None)
 
     # Predicting
 

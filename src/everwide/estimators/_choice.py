@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -78,6 +78,7 @@ class Choice:
     rows: int  # that are learned from
     rows_compared: int  # on which networks were compared
     notes: tuple[str, ...] = ()  # sentences on what was done to rows, columns and targets, and on rare classes
+    solver: str = field(default="", compare=False)  # a sentence: which one, rows, iterations, residual, seconds, bytes
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: an endless time is null."""
@@ -95,6 +96,7 @@ class Choice:
         ]
         if self.jitter:
             lines.append(f"jitter {self.jitter:.2g} was added to the diagonal")
+        lines += [self.solver] if self.solver else []
         return "\n".join([*lines, *self.notes])
 
 
@@ -137,7 +139,7 @@ class Member:
     def outputs(self, x: Float[np.ndarray, "m *shape"], learned: "Learned") -> Float[np.ndarray, "m k"]:
         """At new rows, without the share."""
         if not self.exact:
-            return self.solution.predict(x)
+            return self.solution.predict(x.astype(learned.dtype, copy=False))
         seen = learned.task.x
         parts = [self.reader.cross(x[rows], seen, learned.dtype) for rows in batches(len(x), len(seen))]
         return np.concatenate([part @ self.coefficients for part in parts])

@@ -1,6 +1,7 @@
 """Choose a network, its ridge and its stopping time on training rows alone, and solve for it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from ..layers import AbstractLayer, Dense
 from ._choice import Candidate, Choice, Goal, Learned, Member, Task
 from ._effort import Clock
 from ._images import image_networks
-from ._readers import KernelReader, Reader, Which, rounded
+from ._large import BYTES, BYTES_STOPPED, DOUBLE, MOST_DOUBLE, SAFE_IN_FLOAT32, Within, solved_on_all, told
+from ._readers import KernelReader, Which, rounded
 from ._solve import RIDGES, all_ridges, solved
 from ._tables import MOST_EXACT, learn_table
 
@@ -25,13 +27,9 @@ _TOWERS = (
     (Tower(Dense(w_std=2.0, b_std=0.1), Erf(), 3), {1: (0,), 3: (0,)}),
 )
 _COMPARED_ROWS, _COMPARED_IMAGES = 1000, 500  # on which networks are compared
-_REFINED_ROWS = 5000  # up to which the ridge is chosen again on all rows
 _MANY = 200  # rows from which other families of networks and early stopping are tried: fewer tell luck from merit badly
 _NEIGHBOURS = 10.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
-_SAFE_IN_FLOAT32 = 1e-3  # ridges that cover the rounding of float32 kernels
 _SMALL = 2000  # rows up to which kernels are computed in float64
-# For each pair of rows: a kernel, its copy, its factor and the inverse of that; or what LAPACK decomposes it in.
-_BYTES, _BYTES_STOPPED = 28, 48
 
 Kernels = Iterator[tuple[Candidate, Float[np.ndarray, "n n"]]]
 Asked = AbstractLayer | str  # a network, or the name of a way to choose one: TABLE, DENSE, IMAGES
@@ -88,41 +86,54 @@ def show(x: np.ndarray, asked: Asked) -> np.ndarray:
     return padded(x) if isinstance(asked, str) and asked == DENSE else x
 
 
-def learn(task: Task, asked: Asked, goal: Goal, seed: int, clock: Clock) -> Learned:
+def learn(task: Task, asked: Asked, goal: Goal, seed: int, within: Within, clock: Clock) -> Learned:
     """Compare on some rows, then solve on all."""
     n = len(task.x)
-    table = isinstance(asked, str) and asked == TABLE
-    if not table or n <= MOST_EXACT:
-        what = f"Exact training on {n} rows"
-        require((_BYTES_STOPPED if goal.stops else _BYTES) * n**2, None, what, "Learn from fewer rows: max_rows=...")
     task = task._replace(x=show(task.x, asked))
-    if table:
-        return learn_table(task, goal, seed, clock)
+    if isinstance(asked, str) and asked == TABLE:
+        if n <= MOST_EXACT:
+            _require_double(n, goal, within)
+        learned = learn_table(task, goal, seed, clock)
+        return replace(learned, choice=replace(learned.choice, solver=told(learned.members, n)))
     rows = _compared_rows(task, seed)
+    if len(rows) < n and (goal.stops or within.variances):
+        _require_double(n, goal, within)
     some = task.rows(rows)
     best, tried = _best(_kernels(some.x, asked, goal.which, n, clock), some, goal)
     if goal.time is None and len(rows) == n and task.copies.sum() >= _MANY:
         best, more = _stopped(best, some, goal)
         tried += more
-    exact = best.solution.ridge < _SAFE_IN_FLOAT32 or n <= (_SMALL if task.x.ndim == 2 else _COMPARED_IMAGES)
-    dtype = np.float64 if exact else np.float32
-    solution, scale, score = best.solution, best.scale, best.mean
+    exact = best.solution.ridge < SAFE_IN_FLOAT32 or n <= (_SMALL if task.x.ndim == 2 else _COMPARED_IMAGES)
+    result = _OnAll(
+        Member(best.candidate, best.solution, best.scale), best.mean, 0, np.float64 if exact else np.float32
+    )
     if len(rows) < n:
-        solution, scale, score, more = _on_all(best.candidate.reader, task, best.solution, goal, dtype)
-        tried += more
+        result = _on_all(best, task, goal, result.dtype, within)
     choice = Choice(
         *best.candidate[1:5],
         which=best.candidate.reader.which,
-        relative_ridge=float(solution.ridge),
-        relative_time=float(getattr(solution, "time", np.inf)),
-        score=score,
+        relative_ridge=result.member.relative_ridge,
+        relative_time=float(getattr(result.member.solution, "time", np.inf)),
+        score=result.score,
         scored_by=goal.scored_by,
-        jitter=float(solution.jitter),
-        tried=tried,
+        jitter=result.member.jitter,
+        tried=tried + result.tried,
         rows=n,
         rows_compared=len(rows),
+        solver=told([result.member], n, float(best.solution.ridge)),
     )
-    return Learned((Member(best.candidate, solution, scale),), task, choice, dtype)
+    return Learned((result.member,), task, choice, result.dtype)
+
+
+def _require_double(n: int, goal: Goal, within: Within) -> None:
+    """Raise where so many rows are not solved for in float64."""
+    if goal.stops and n > MOST_DOUBLE:
+        raise InputError(
+            f"relative_time={goal.time:g} with {n} rows: training that stops early takes up to {MOST_DOUBLE}. Leave it "
+            f"at 'auto', or pass max_rows={MOST_DOUBLE}."
+        )
+    needed = (BYTES_STOPPED if goal.stops else BYTES) * n**2
+    require(needed, within.memory, f"Exact training on {n} rows", "Learn from fewer rows: max_rows=...")
 
 
 def _compared_rows(task: Task, seed: int) -> np.ndarray:
@@ -187,19 +198,35 @@ def _stopped(best: _Scored, task: Task, goal: Goal) -> tuple[_Scored, int]:
     return (first if _better(other, best, task.weights) else best), len(scored)
 
 
-def _on_all(reader: Reader, task: Task, chosen: Any, goal: Goal, dtype: type) -> tuple[Any, float, float, int]:
-    """Solve for all rows; the ridge may move to a neighbour."""
+class _OnAll(NamedTuple):
+    """A network that has learned all rows, its score, how many ridges were tried, and the precision of its kernel."""
+
+    member: Member
+    score: float
+    tried: int
+    dtype: type
+
+
+def _on_all(best: _Scored, task: Task, goal: Goal, dtype: type, within: Within) -> _OnAll:
+    """Solve for all rows: by the ladder, or in float64, where the ridge may move to a neighbour."""
+    reader, chosen = best.candidate.reader, best.solution
+    if not (goal.stops or within.variances or within.doubles(len(task.x))):
+        assert isinstance(reader, KernelReader)
+        solution, unit, dtype = solved_on_all(reader, task, float(chosen.ridge), within)
+        member = Member(best.candidate, solution, 1.0, unit=unit, exact=False)
+        return _OnAll(member, goal.mean(solution, task), 1, dtype)
     kernel = reader.among(task.x, dtype)
     if np.isfinite(chosen.time):
         base, scale = solved(kernel, task, solver="eigen")
         solution = base.at(0.0, chosen.time)
-        return solution, scale, goal.mean(solution, task), 1
-    moves = _NEIGHBOURS if goal.ridge is None and len(task.x) <= _REFINED_ROWS else np.ones(1)
-    best, scale, score = None, 1.0, np.inf
+        return _OnAll(Member(best.candidate, solution, scale), goal.mean(solution, task), 1, dtype)
+    moves = _NEIGHBOURS if goal.ridge is None and len(task.x) <= DOUBLE else np.ones(1)
+    member, score = None, np.inf
     for move in moves:
         taken = kernel.copy() if len(moves) > 1 else kernel
         solution, scale = solved(taken, task, ridge=float(chosen.ridge * move))
         mean = goal.mean(solution, task)
-        if best is None or mean < score:
-            best, score = solution, mean
-    return best, scale, score, len(moves)
+        if member is None or mean < score:
+            member, score = Member(best.candidate, solution, scale), mean
+    assert member is not None
+    return _OnAll(member, score, len(moves), dtype)

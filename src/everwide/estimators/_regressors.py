@@ -98,9 +98,16 @@ class WideRegressor(AbstractWideRegression):
             trains to the end. Of a ridge and a finite time, give one.
         input_shape: of one example, such as `(8, 8, 1)`, where rows are flattened images. Arrays `(n, h, w, c)` are
             images as they are.
-        max_rows: learn from a random part of the rows.
+        max_rows: learn from a random part of the rows. By default all are learned.
         budget_seconds: what a fit may take, about. Of tables, columns are looked at as long as there is time, from more
             rows or from fewer; of images, networks are tried for which there is time. None: as much as pays usually.
+        memory: bytes, or a text such as "4GB", that kernels may take; None: half of what is free. Beyond 5000 rows (of
+            tables: 12 000) kernels are not solved for in float64, but by what fits: a factor in float32, conjugate
+            gradients, leaves or centres.
+        store: a folder for kernels that do not fit there (one network only): tiles are read from it instead of being
+            computed for every iteration, and fitting the same again goes on with what it holds.
+        backend: where these kernels are computed: `everwide.scale.Devices()`, or, with a store that all workers see,
+            `everwide.scale.Dask(client)`.
         categorical_features: which columns are categories: "from_dtype" takes texts and the type "category" of pandas;
             or a mask of all columns, or numbers or names of some of them; or None.
         random_state: which part; and on which rows networks are compared, where there are more than 1400 (500 images).
@@ -109,7 +116,8 @@ class WideRegressor(AbstractWideRegression):
     After `fit`: `network_` (of several, the one with the largest share), `leave_one_out_` (each training row, predicted
     from all others), `feature_importances_` of tables, `dual_coef_` of a single network, and
     `choice_` with `description`, `depth`, `activation`, `frozen`, `which`, `relative_ridge`, `relative_time`, `score`,
-    `scored_by`, `jitter`, `tried`, `rows`, `rows_compared`, `notes` (on columns) and `to_dict()`.
+    `scored_by`, `jitter`, `tried`, `rows`, `rows_compared`, `notes` (on columns), `solver` (how it was
+    solved: by what, rows, iterations, residual, seconds, bytes) and `to_dict()`.
 
     >>> import numpy as np
     >>> from everwide.estimators import WideRegressor
@@ -130,6 +138,8 @@ class WideRegressor(AbstractWideRegression):
         """Learn more rows, as if they had been there: network, ridge and scales stay those of the first call.
 
         Rows are trained to the end: what a network has learned when it stops early depends on the rows it started with.
+        Up to 20 000 rows, where memory allows it, only what is new is computed. Beyond, all rows are kept and solved
+        for again, from where the last solution was: give many rows at a time.
         """
         if not hasattr(self, "_learned"):
             return self._fit(X, y, sample_weight, grows=True)
@@ -153,7 +163,8 @@ class WideGPRegressor(AbstractWideRegression):
     """An infinitely wide Bayesian network, or an ensemble of trained ones: predictions that know how sure they are.
 
     Args:
-        architecture: as in `WideRegressor`, and so are `input_shape`, `max_rows`, `random_state` and `verbose`.
+        architecture: as in `WideRegressor`, and so are `input_shape`, `max_rows`, `memory`, `random_state` and
+            `verbose`. There is uncertainty of up to 20 000 rows.
         which: `"nngp"` conditions a network's random weights on the targets: a Gaussian process; `"ntk"` is that with
             the tangent kernel. `"ensemble"` trains networks from many random starts: their mean, and where they
             disagree.

@@ -50,6 +50,10 @@ class Dask(AbstractBackend):
         if self.workers is not None and self.client is not None:
             raise InputError("workers= is for those that are started here; a client has its own. Give one of them.")
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Dask":
+        """The same: a connection is not copied, and scikit-learn copies the arguments of estimators."""
+        return self
+
     def fill(
         self,
         kernel: AbstractKernelFunction,

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._checks import InputError, finite_array, positive, whole
-from .._engine import KernelOperator
+from .._engine import KernelOperator, coarse
 from ._large import AbstractLargeSolution, AbstractLargeSolver, Watch, with_ridge
 from ._pivots import Pivots
 from ._preconditioner import Preconditioner, operator_pivots
@@ -25,6 +25,9 @@ _TINY = float(np.finfo(np.float64).tiny)
 @dataclass(frozen=True)
 class ConjugateGradients(AbstractLargeSolver):
     """`(K + ridge / w) a = y` by products with the kernel, of which one triangle is kept while it fits.
+
+    In float32, or in 16 bits an entry: then some products with entries that are computed again, or read from a store,
+    mend what rounding has left, as far as the ridge is above it.
 
     Args:
         tolerance: of `|A a - y| / |y|`, for each column of `y`. Float32 products reach about 1e-5; beyond, residuals
@@ -77,7 +80,7 @@ class ConjugateGradients(AbstractLargeSolver):
         def near(noise: np.ndarray, there: np.ndarray | None) -> Inverse:
             return Preconditioner.of(pivots, noise, there).solve
 
-        run = Run(kernel, near, Limits(self.iterations, held, self.seed, self.progress), began)
+        run = Run(kernel, near, Limits(self.iterations, held, self.seed, self.progress), began, coarse(kernel))
         task = Task([problem], problem.y, began_with, np.full(problem.y.shape[1], self.tolerance))
         if not held:
             return Iterated(problem, clock.perf_counter() - began, kernel, run.refined(task), run, pivots, self)
@@ -156,11 +159,12 @@ class Iterated(AbstractLargeSolution):
 
     @property
     def report(self) -> Report:
-        held = (self.kernel.bytes if self.kernel.keeps else 0) + self.chosen.features.nbytes
-        outcome = self.outcome
+        fast, outcome = self.run.fast, self.outcome
+        kept = self.kernel.bytes if self.kernel.keeps else 0 if fast is None else fast.bytes
+        held, name = kept + self.chosen.features.nbytes, "conjugate gradients" + ", 16 bits" * (fast is not None)
         residual = float(outcome.residuals.max())
         return Report(
-            "conjugate gradients", residual, outcome.iterations, 0.0, self.seconds, held,
+            name, residual, outcome.iterations, 0.0, self.seconds, held,
             "estimated", outcome.stopped_by, outcome.held_out,
         )  # fmt: skip
 

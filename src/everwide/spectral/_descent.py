@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .._engine import KernelOperator
+from .._engine import Coarse, KernelOperator
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -25,9 +25,13 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class System:
-    """`K + noise` for the rows that are `there`, each column with its own noise, and nearly its inverse."""
+    """`K + noise` for the rows that are `there`, each column with its own noise, and nearly its inverse.
+
+    `fast`: the kernel as descents multiply with it; what its rounding leaves, the residual of `kernel` tells.
+    """
 
     kernel: KernelOperator
+    fast: KernelOperator | Coarse
     noise: Float[np.ndarray, "n c"]
     inverse: Callable[[np.ndarray], np.ndarray]
     there: Bool[np.ndarray, " n"] | None = None
@@ -44,7 +48,7 @@ def descend(system: System, y: Float[np.ndarray, "n c"], goal: Float[np.ndarray,
     way = near = system.inverse(rest)
     size, residuals = np.sum(rest * near, axis=0), np.linalg.norm(y, axis=0) / sizes
     while (residuals > goal).any():
-        raw = system.kernel @ way.astype(np.float32)
+        raw = system.fast @ way.astype(np.float32)
         product = raw if system.there is None else np.where(system.there[:, None], raw, 0)
         product = product + system.noise * way
         curvature = np.sum(way * product, axis=0)

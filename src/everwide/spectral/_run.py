@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._engine import KernelOperator, Progress
+from .._engine import Coarse, KernelOperator, Progress
 from ._descent import Step, System, descend
 from ._large import Interrupted, Watch
 from ._solvers import Problem
@@ -64,6 +64,7 @@ class Run:
     near: Near
     how: Limits
     began: float
+    fast: Coarse | None = None  # the kernel in few bits, where it does not fit in more
 
     def system(self, task: Task, there: np.ndarray | None = None) -> System:
         """The matrices of all columns, with their preconditioners."""
@@ -73,7 +74,7 @@ class Run:
             parts = np.split(b, len(each), axis=1)
             return np.concatenate([one(part) for one, part in zip(each, parts, strict=True)], axis=1)
 
-        return System(self.kernel, task.noise(), inverse, there)
+        return System(self.kernel, self.kernel if self.fast is None else self.fast, task.noise(), inverse, there)
 
     def refined(self, task: Task) -> Outcome:
         """Descents, each for what the one before has left, until the residual is what was asked for."""

@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ import pandas as pd
 from .._engine import require
 from ._arrays import fill, inputs_of, load, shaped, target_of
 from ._encoder import are_pixels, encode
+from ._part import Part, fitting_share, needed_for, part_of_array, part_of_parquet, part_of_text
 from ._table import MOST_COLUMNS, Table, TableError, listed_names, printable, unique_names
 from ._target import Target, chosen_name, read_target
 
@@ -26,6 +27,7 @@ class Framed(NamedTuple):
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
+    part: Part | None = None  # where not all rows fit
 
 
 class _Header(NamedTuple):
@@ -34,8 +36,8 @@ class _Header(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_text(path: Path) -> Framed:
-    """A .csv or .tsv file; UTF-8, UTF-16 with its mark, or else Latin-1."""
+def read_text(path: Path, share: float = 1.0) -> Framed:
+    """A share of the rows of a .csv or .tsv file; UTF-8, UTF-16 with its mark, or else Latin-1."""
     with path.open("rb") as file:
         start = file.read(_SAMPLE)
     if not start.strip(b"\xef\xbb\xbf \t\r\n"):
@@ -44,26 +46,27 @@ def read_text(path: Path) -> Framed:
     if b"\0" in start and not wide:
         raise TableError(f"{path.name} is not text: it holds zero bytes. Save it as CSV in UTF-8.")
     try:
-        return _read(path, "utf-16" if wide else "utf-8-sig", start)
+        return _read(path, "utf-16" if wide else "utf-8-sig", start, share)
     except UnicodeError:
         if wide:
             raise TableError(f"{path.name} is not text in UTF-16, as it begins. Save it as CSV in UTF-8.") from None
-    frame, notes = _read(path, "latin-1", start)
-    return Framed(frame, (*notes, "The file is not UTF-8 and was read as Latin-1: letters with accents may be wrong."))
+    frame, notes, part = _read(path, "latin-1", start, share)
+    latin = "The file is not UTF-8 and was read as Latin-1: letters with accents may be wrong."
+    return Framed(frame, (*notes, latin), part)
 
 
-def _read(path: Path, encoding: str, start: bytes) -> Framed:
+def _read(path: Path, encoding: str, start: bytes, share: float) -> Framed:
     with path.open(encoding=encoding, newline="") as file:
         first = next((line for line in file if line.strip()), "")
     separator = "\t" if path.suffix.lower() == ".tsv" else max(",;\t|", key=first.count)
     header = _header(path, encoding, separator)
     sample = start.decode("latin-1")
     comma = separator == ";" and "." not in sample and "," in sample
-    frame = _rows(path, encoding, separator, header, decimal="," if comma else ".")
+    frame, part = _rows(path, encoding, separator, header, share, decimal="," if comma else ".")
     if not len(frame):
         raise TableError(f"{path.name} holds column names only: expected rows below them.")
     notes = (*header.notes, *(("Numbers were read with a decimal comma.",) if comma else ()))
-    return Framed(frame, notes)
+    return Framed(frame, notes, part)
 
 
 def _header(path: Path, encoding: str, separator: str) -> _Header:
@@ -91,23 +94,21 @@ def _is_data(cells: list[str]) -> bool:
     return 2 * len(numbers) >= len(cells) > 0 and not (whole and len(set(numbers)) == len(numbers))
 
 
-def _rows(path: Path, encoding: str, separator: str, header: _Header, decimal: str) -> pd.DataFrame:
+def _rows(
+    path: Path, encoding: str, separator: str, header: _Header, share: float, decimal: str
+) -> tuple[pd.DataFrame, Part | None]:
+    how: dict[str, Any] = {"sep": separator, "names": list(header.names), "index_col": False, "skipinitialspace": True}
+    there: dict[str, Any] = {"header": 0 if header.present else None, "encoding": encoding, "compression": None}
+    source, part = path, None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # fields without a column would be lost
-            return pd.read_csv(
-                path,
-                sep=separator,
-                header=0 if header.present else None,
-                names=list(header.names),
-                index_col=False,
-                encoding=encoding,
-                compression=None,
-                decimal=decimal,
-                skipinitialspace=True,
-                na_values=_MORE_MISSING,
-                low_memory=False,  # one type for a column, not one for each stretch of rows
-            )
+            if share < 1:
+                source, part = part_of_text(path, share, **how, **there)
+                there = {"header": None}
+            # One type for a column, not one for each stretch of rows: low_memory.
+            frame = pd.read_csv(source, decimal=decimal, na_values=_MORE_MISSING, low_memory=False, **how, **there)
+            return frame, part
     except pd.errors.ParserWarning:
         raise TableError(
             f"Rows of {path.name} have more fields than its {len(header.names)} column names. Name all columns."
@@ -118,7 +119,6 @@ def _rows(path: Path, encoding: str, separator: str, header: _Header, decimal: s
 
 
 _KINDS = (".csv", ".tsv", ".parquet", ".npz", ".npy")
-_MEMORY_FOR_A_BYTE = 4  # of a file, while it is read
 
 
 class Raw(NamedTuple):
@@ -128,6 +128,7 @@ class Raw(NamedTuple):
     arrays: dict[str, np.ndarray]
     source: str
     notes: tuple[str, ...]
+    part: Part | None = None  # where not all rows of the file are here
 
 
 def read_table(path: str | Path, *, target: str | None = None, task: str | None = None) -> Table:
@@ -135,7 +136,8 @@ def read_table(path: str | Path, *, target: str | None = None, task: str | None 
 
     Numbers and dates are read as people write them (`$1,234.56`, `12.5%`, `3.2 kg`, `31/01/2021`). Categories become
     columns of zeros and ones, dates days and parts of the calendar, missing values medians and a column that says
-    where; columns that look like identifiers are dropped, and rows without a target set apart. `notes` say so.
+    where; columns that look like identifiers are dropped, and rows without a target set apart. `notes` say so. Of
+    files that are larger than memory (all but .npz) a random part of the rows is read.
 
     Args:
         path: of the file. In .npz files examples are under X, data or images, targets under y, target or labels.
@@ -157,7 +159,7 @@ def read_table(path: str | Path, *, target: str | None = None, task: str | None 
     (('weight', 'colour=red'), ('apple', 'cherry'))
 
     """
-    raw = raw_file(path)
+    raw = raw_file(path, part=True)
     if raw.frame is None:
         return _of_arrays(raw, target, task)
     if raw.frame.shape[1] < 2:
@@ -165,7 +167,15 @@ def read_table(path: str | Path, *, target: str | None = None, task: str | None 
     frame = raw.frame.reset_index(drop=True)
     name = chosen_name(list(frame.columns), target, raw.source)
     learned = read_target(frame.pop(name), name, raw.source, task)
-    return _with_target(encoded_inputs(raw, frame, learned), learned, name)
+    return _numbered(_with_target(encoded_inputs(raw, frame, learned), learned, name), raw.part)
+
+
+def _numbered(table: Table, part: Part | None) -> Table:
+    """Rows by their numbers in the file, where only some of it was read."""
+    if part is None:
+        return table
+    others = None if table.unlabelled is None else _numbered(table.unlabelled, part)
+    return replace(table, rows=part.rows if table.rows is None else part.rows[table.rows], unlabelled=others)
 
 
 def read_inputs(
@@ -206,8 +216,11 @@ def read_inputs(
     )
 
 
-def raw_file(path: str | Path, most_rows: int | None = None) -> Raw:
-    """What a file holds, before anything is made of it. Arrays with too many rows are not unpacked."""
+def raw_file(path: str | Path, most_rows: int | None = None, *, part: bool = False) -> Raw:
+    """What a file holds, before anything is made of it. Arrays with too many rows are not unpacked.
+
+    `part`: of a file that does not fit into memory some rows are enough.
+    """
     path = Path(path)
     kind, source = path.suffix.lower(), printable(path.name)
     if path.is_dir():
@@ -217,21 +230,21 @@ def raw_file(path: str | Path, most_rows: int | None = None) -> Raw:
     if kind not in _KINDS:
         raise TableError(f"{source} is of an unknown kind: expected a name that ends in {', '.join(_KINDS)}.")
     try:
-        require(_MEMORY_FOR_A_BYTE * path.stat().st_size, None, f"Reading {source}", "Use fewer rows or columns.")
-        if kind in (".csv", ".tsv"):
-            frame, notes = read_text(path)
-        elif kind == ".parquet":
-            frame, notes = _parquet(path)
-        else:
-            return _of_numpy(path, source, most_rows)
-        return Raw(frame, {}, source, notes)
+        needed = needed_for(path)
+        if not part or kind == ".npz":
+            require(needed, None, f"Reading {source}", "Use fewer rows or columns.")
+        share = fitting_share(needed)
+        if kind in (".npy", ".npz"):
+            return _of_numpy(path, source, most_rows, share)
+        frame, notes, some = _parquet(path, part) if kind == ".parquet" else read_text(path, share)
+        return Raw(frame, {}, source, (*notes, *([some.note] if some else [])), some)
     except OSError as fault:
         raise TableError(f"{source} cannot be read: {fault.strerror or fault}.") from None
 
 
-def _parquet(path: Path) -> Framed:
+def _parquet(path: Path, part: bool) -> Framed:
     try:
-        frame = pd.read_parquet(path)
+        frame, some = part_of_parquet(path, part=part)
     except ImportError:
         raise TableError(
             f"{path.name}: parquet files need pyarrow. Install it with: pip install 'everwide[parquet]'"
@@ -244,11 +257,16 @@ def _parquet(path: Path) -> Framed:
         raise TableError(f"{path.name} is empty: its shape is {frame.shape}.")
     frame = frame.reset_index(drop=True)
     frame.columns = list(unique_names(list(frame.columns)))
-    return Framed(frame, ())
+    return Framed(frame, (), some)
 
 
-def _of_numpy(path: Path, source: str, most_rows: int | None) -> Raw:
-    arrays = load(path, most_rows)
+def _of_numpy(path: Path, source: str, most_rows: int | None, share: float) -> Raw:
+    some = None
+    if share < 1:
+        mapped, some = part_of_array(path, share)
+        arrays = {"": mapped}
+    else:
+        arrays = load(path, most_rows)
     if not arrays:
         raise TableError(f"{source} holds no arrays: expected X and y (numpy.savez(file, X=..., y=...)).")
     alone = arrays.get("")
@@ -260,7 +278,7 @@ def _of_numpy(path: Path, source: str, most_rows: int | None) -> Raw:
     else:
         x, _ = shaped(alone, "", source)
         frame = pd.DataFrame(x, columns=list(_names(x)))
-    return Raw(frame, {}, source, ())
+    return Raw(frame, {}, source, (some.note,) if some else (), some)
 
 
 def _of_arrays(raw: Raw, target: str | None, task: str | None) -> Table:
