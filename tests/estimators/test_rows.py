@@ -6,6 +6,7 @@ import pytest
 import everwide as ew
 from estimators.tables_to_fit import LABELS, NET, TEST, TRAIN, X, Y
 from everwide.estimators import WideClassifier, WideGPClassifier, WideGPRegressor, WideRegressor, _base, _learn
+from everwide.estimators._absurd import absurd
 
 pytestmark = pytest.mark.once
 
@@ -166,3 +167,17 @@ def test_growth_is_refused_where_it_would_change_what_was_learned():
         WideRegressor(NET, relative_ridge=0.1).fit(X[FIRST], Y[FIRST]).partial_fit(X[:2], np.ones((2, 2)))
     with pytest.raises(ValueError, match="'right', which is not among"):
         WideClassifier(NET).partial_fit(X[FIRST], LABELS[FIRST], classes=["left", "middle"])
+
+
+def test_several_absurd_targets_are_told_from_rare_ones():
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=(120, 3)), np.ones(120)
+    y = x[:, :1] + 0.1 * rng.normal(size=(120, 1))
+    wrong = np.isin(np.arange(120), [3, 40, 77, 80, 81, 99])[:, None]
+    np.testing.assert_array_equal(absurd(x, np.where(wrong, 100.0, y), weights), wrong)
+    rare = x[:, 1:2] > 1.5  # columns tell of these
+    assert 4 < rare.sum() < 12
+    assert not absurd(x, np.where(rare, 100.0, y), weights).any()
+    assert not absurd(x, np.exp(y), weights).any()
+    assert not absurd(x, np.where(rare, 1.0, 0.0), weights).any()  # most are equal
+    assert not absurd(x[:9], y[:9], weights[:9]).any()

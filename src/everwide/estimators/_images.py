@@ -20,8 +20,8 @@ _DEPTHS = (2, 4, 7)  # of convolutions without pools
 _FLOORS = (1.0, 0.1, 0.01)  # of whitening, in units of the mean eigenvalue of patches
 _SMALLEST = 8  # pixels along a side, below which nothing is pooled
 _HALVED = 16  # from which the first convolution leaves out every second place
-_SECONDS, _SHARE = 300.0, 0.5  # that the kernel of all rows may take, of pooled networks; of a budget, if there is one
-_LONGEST, _SURE = 3600.0, 5000  # of others, where there are more rows: beyond, a dense network learns all of them
+_SECONDS, _SHARE = 300.0, 0.5  # that the kernel of all rows may take; of a budget, if there is one
+_SURE = 5000  # rows, up to which convolutions without pools are always compared; of more, a dense network may be left
 _ENOUGH, _MOST = 200, 500  # rows by which ways of showing images are compared; fewer tell luck from merit badly
 _RIDGES = 10.0 ** np.arange(-6, 0.01, 0.5)
 _W, _B = 2**0.5, 0.1  # keeps the size of a signal from layer to layer
@@ -39,17 +39,17 @@ class ImageNetwork(NamedTuple):
 
 
 def image_networks(shape: tuple[int, ...], rows: int, budget: float | None = None) -> Iterator[ImageNetwork]:
-    """For images of this shape, those whose kernel of so many training rows takes minutes, or an hour at the most.
+    """For images of this shape, those whose kernel of so many training rows takes minutes at the most.
 
     Args:
         shape: `(h, w, c)` of one image.
         rows: that will be learned from.
         budget: seconds for all.
     """
-    most, longest = (_SECONDS, _LONGEST) if budget is None else (_SHARE * budget,) * 2
+    most = _SECONDS if budget is None else _SHARE * budget
     for depth in _DEPTHS:
         network = cnn(depth=depth)
-        if rows <= _SURE or seconds(Infinite(network, shape), rows**2 / 2) < longest:
+        if rows <= _SURE or seconds(Infinite(network, shape), rows**2 / 2) < most:
             yield ImageNetwork(network, f"{depth} convolutions of 3 x 3, flattened, Relu", depth)
     yield ImageNetwork(mlp(flatten=True), "dense network, 3 hidden layers, Relu", 3)
     if min(shape[:2]) < _SMALLEST:

@@ -11,9 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._checks import InputError, probability
 from ..layers import AbstractLayer
+from ._absurd import absurd
 from ._base import AbstractWide, ridge_and_time, ridge_or_auto
 from ._choice import Goal, Learned, Task
-from ._scaling import TARGET_FENCE, Fences, TargetScaling
+from ._scaling import TargetScaling
 from ._solve import squared_error
 from ._uncertainty import Spread, checked_which, log_density, uncertainty_of, weighted_quantile
 
@@ -47,21 +48,20 @@ class AbstractWideRegression(RegressorMixin, AbstractWide):
         self._flat = y.ndim == 1
         kept = self._kept(weights)
         targets, weights = y.reshape(len(y), -1).astype(np.float64)[kept], weights[kept]
-        targets = self._tamed(targets, weights)
+        targets = self._tamed(x[kept], targets, weights)
         self._target = TargetScaling.of(targets, weights)
         return self._distinct(Task(self._folded(x)[kept], self._target(targets), weights, weights, weights))
 
-    def _tamed(self, targets: Float[np.ndarray, "n k"], weights: Float[np.ndarray, " n"]) -> np.ndarray:
+    def _tamed(self, x: np.ndarray, targets: Float[np.ndarray, "n k"], weights: np.ndarray) -> np.ndarray:
         """Targets absurdly far beyond all others become the farthest of these, unless the network is the user's own."""
         if isinstance(self.architecture, AbstractLayer):
             return targets
-        fences = Fences.of(targets, weights, far=TARGET_FENCE)
-        absurd = fences.beyond(targets)
-        if not absurd.any():
+        wrong = absurd(x, targets, weights)
+        if not wrong.any():
             return targets
-        said = "target lies" if absurd.sum() == 1 else "targets lie"
-        self._notes = (*self._notes, f"{absurd.sum()} {said} absurdly far beyond all others: drawn near.")
-        low, high = (pick(np.where(absurd, np.nan, targets), axis=0) for pick in (np.nanmin, np.nanmax))
+        said = "target lies" if wrong.sum() == 1 else "targets lie"
+        self._notes = (*self._notes, f"{wrong.sum()} {said} absurdly far beyond all others: drawn near.")
+        low, high = (pick(np.where(wrong, np.nan, targets), axis=0) for pick in (np.nanmin, np.nanmax))
         return np.clip(targets, low, high)
 
     def _more_rows(self, X: Any, y: Any, sample_weight: Any) -> Task:
