@@ -158,6 +158,13 @@ def finite_array(value: Any, label: str) -> Float[np.ndarray, "..."]:
     return array
 
 
+def float_dtype(value: Any) -> np.dtype:
+    """Single or double precision."""
+    if value not in (np.float32, np.float64, "float32", "float64"):
+        raise InputError(f"dtype={value!r}: expected np.float32 or np.float64.")
+    return np.dtype(value)
+
+
 def at_least_zero(value: Any, label: str) -> Float[np.ndarray, "..."]:
     """As a float64 array; raises unless it holds finite numbers from zero on, and one at least."""
     array = _floats(value, label)

@@ -133,9 +133,8 @@ class Kernel(eqx.Module):
 
     `cross` covers pairs of examples `(x1, x2)`; `own1` and `own2` each example with itself, as far as somebody reads
     them. Where `cross.same`, there is one batch, paired with itself, and `cross` is also `own1` and `own2`.
-    Means are over the channels; `None` is zero. `data1` and `data2` are the inputs, `(*sites, channels, n1, 1)` and
-    `(*sites, channels, 1, n2)`, for a first layer that demands them; `key` is the randomness of layers that are
-    sampled.
+    Means are over the channels; `None` is zero. `data1` and `data2` are the inputs, `(*sites, channels, n1, 1)` and so
+    on, for a first layer that demands them; `key` is the randomness of sampled layers, `estimated`: one came before.
 
     >>> import everwide as ew, jax.numpy as jnp
     >>> x = ew.Inputs(jnp.ones((2, 5, 3)))
@@ -160,6 +159,7 @@ class Kernel(eqx.Module):
     channels: int | None = eqx.field(static=True, default=None)
     width: int | None = eqx.field(static=True, default=None)
     parametrization: Parametrization = eqx.field(static=True, default=Parametrization.NTK)
+    estimated: bool = eqx.field(static=True, default=False)
 
     @property
     def rank(self) -> int:

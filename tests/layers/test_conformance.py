@@ -95,6 +95,9 @@ ATTENTIONS = {
     "attention_sqrt": {"mechanism": "identity", "scaling": "sqrt"},
     "attention_sqrt_relu": {"mechanism": "relu", "scaling": "sqrt"},
     "attention_positions": {"position": Position(w_std=0.7)},
+    "attention_relative": {"relative": lambda steps: -0.7 * jnp.abs(steps), "causal": True},
+    "attention_grouped": {"key_heads": 4},
+    "attention_sqrt_grouped": {"mechanism": "identity", "scaling": "sqrt", "key_heads": 4},
     "attention_sqrt_positions": {
         "mechanism": "identity",
         "scaling": "sqrt",

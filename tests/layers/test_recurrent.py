@@ -72,6 +72,14 @@ def test_the_tangent_kernel_is_that_of_a_wide_network():
     assert drawn.std(0).max() / drawn.mean(0).max() < 0.3  # so that this can fail
 
 
+def test_two_biases_are_one_of_their_joint_size():
+    one, two = ({"b_std": 0.5}, {"b_std": 0.3, "b_state_std": 0.4})
+    nets = [ew.Serial(Recurrent(ew.Erf(), w_std=W, u_std=U, **how), Index(-1), ew.Dense(1)) for how in (one, two)]
+    for field in ("nngp", "ntk"):
+        both = [getattr(ew.gram(net, sequences()), field) for net in nets]
+        np.testing.assert_allclose(both[0], both[1], rtol=1e-6)
+
+
 def test_sequences_that_are_filled_up_are_shorter_sequences():
     """On either side; the last state of all is at the last site where they are filled up on the left."""
     x = sequences()

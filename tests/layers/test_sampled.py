@@ -138,10 +138,36 @@ def test_what_cannot_be_sampled_is_refused(net, message):
         ew.explain(net, (4, 2))
 
 
-def test_sampled_weights_have_no_standard_parametrization():
-    net = ew.Serial(ew.Dense(8), Sampled(ew.Serial(ew.Relu(), ew.Dense(8))), ew.Dense(1))
-    with pytest.raises(ew.ArchitectureError, match="ntk parametrization only"):
-        ew.gram(net, X[:, 0], parametrization="standard")
+def test_sampled_weights_in_the_standard_parametrization():
+    """Of as many channels as the network has, whatever number is drawn; the layer behind counts its inputs right."""
+    inside = ew.Serial(ew.Relu(), ew.Dense(24, w_std=1.3, b_std=0.3), ew.Relu())
+    nets = [ew.Serial(ew.Dense(8, w_std=1.5), one, ew.Dense(1)) for one in (inside, Sampled(inside, width=512))]
+    exact, both = (
+        ew.gram(net, X[:, 0], parametrization="standard", draws=d) for net, d in zip(nets, (2, 64), strict=True)
+    )
+    assert both.error.ntk.max() < 0.08 * exact.ntk.max()
+    for field in ("nngp", "ntk"):
+        assert_near(getattr(both, field), getattr(exact, field), getattr(both.error, field))
+    with pytest.raises(ew.ArchitectureError, match="needs the number of its input channels"):
+        ew.gram(ew.Serial(ew.Dense(), Sampled(inside), ew.Dense(1)), X[:, 0], parametrization="standard")
+
+
+def test_one_sampled_layer_behind_another():
+    """Estimates that are no covariances of any signal are drawn from the nearest one: no kernel is lost."""
+    block = (Sampled(ew.Serial(InstanceNorm(), ew.Relu()), width=2), ew.Conv((2,)))
+    both = ew.gram(ew.Serial(ew.Conv((2,)), *block, *block, ew.Flatten(), ew.Dense(1)), X, draws=4)
+    assert np.isfinite(both.ntk).all()
+    assert both.error.ntk.max() > 0
+
+
+@pytest.mark.slow
+def test_weights_that_read_all_channels_may_be_sampled_behind_any_signal():
+    """They see second moments only: a recurrent layer over the input has the limit that is known."""
+    layer = ew.layers.Recurrent(ew.Erf(), w_std=1.3, u_std=0.9, b_std=0.4, b_state_std=0.3)
+    exact = ew.gram(ew.Serial(layer, ew.layers.Index(-1), ew.Dense(1)), X)
+    both = ew.gram(ew.Serial(Sampled(layer), ew.layers.Index(-1), ew.Dense(1)), X, draws=32)
+    for field in ("nngp", "ntk"):
+        assert_near(getattr(both, field), getattr(exact, field), getattr(both.error, field))
 
 
 def test_masked_sites_do_not_count_in_finite_layers():
@@ -167,10 +193,11 @@ def test_seeds_are_the_estimate():
 def test_gates_are_those_of_torch():
     """The same weights give the same states; its gates are in the same order, its biases are two."""
     torch = pytest.importorskip("torch")
-    for ours, theirs in ((Lstm(5, b_std=1.0), torch.nn.LSTM), (Gru(5, b_std=1.0), torch.nn.GRU)):
+    how = {"b_std": 1.0, "b_state_std": 1.0}
+    for ours, theirs in ((Lstm(5, **how), torch.nn.LSTM), (Gru(5, **how), torch.nn.GRU)):
         params = ours.init(jr.key(0), (4, 2), parametrization="standard")
         module = theirs(2, 5, batch_first=True)
-        values = params.input.weight.T, params.state.weight.T, params.input.bias, np.zeros(params.input.bias.shape)
+        values = params.input.weight.T, params.state.weight.T, params.input.bias, params.state.bias
         with torch.no_grad():
             for target, value in zip(module.parameters(), values, strict=True):
                 target.copy_(torch.tensor(np.array(value)))

@@ -23,6 +23,7 @@ ALLOWED = {
     ("gaussian.py", "solve"): "a polynomial through its nodes; below spectral",
     ("layers/_attention.py", "cholesky"): "position embeddings of a finite network, traced; below spectral",
     ("layers/_sampled.py", "cholesky"): "signals are drawn from a law over sites, traced; below spectral",
+    ("layers/_sampled.py", "eigh"): "the same, where a law that is estimated is none: the nearest one",
     ("layers/_sampled.py", "svd"): "directions whose products are a tangent kernel over sites, traced; below spectral",
     ("linearization/_movement.py", "norm"): "of a change of kernels, which is indefinite, and traced",
     ("theory/eigenlearning/_eigensystem.py", "qr"): "a random rotation",

@@ -44,6 +44,26 @@ def test_steps_are_those_of_train(momentum):
     )
 
 
+def test_single_precision_is_asked_for():
+    """The same to its rounding, and in it; what is below rounding is not learned."""
+    fit = tr.Regression(K.ntk, Y, f0=F0, dtype=np.float32)
+    filter = sp.gradient_flow([0.5, 30.0])
+    for one, other in (
+        (fit.train(filter), FIT.train(filter)),
+        (fit.coefficients(filter), FIT.coefficients(filter)),
+        (fit.predict(K_TEST.ntk, filter, f0=F0_TEST), FIT.predict(K_TEST.ntk, filter, f0=F0_TEST)),
+    ):
+        assert one.dtype == np.float32
+        assert 0 < np.abs(one - other).max() < 1e-4 * np.abs(other).max()
+    features = tr.FeatureKernel(np.linalg.cholesky(K.ntk))
+    primal = tr.Regression(features, Y, f0=F0, dtype=np.float32)
+    np.testing.assert_allclose(primal.train(filter), FIT.train(filter), atol=1e-4)
+    tiny = np.diag([1.0, 1e-9])
+    assert [tr.Regression(tiny, [1.0, 1.0], dtype=d).spectrum.rank for d in (np.float64, np.float32)] == [2, 1]
+    with pytest.raises(ew.InputError, match=r"dtype=.*expected np.float32 or np.float64"):
+        tr.Regression(K.ntk, Y, dtype=np.int32)
+
+
 def test_both_ways_to_multiply_agree():
     wide = np.repeat(K_TEST.ntk, 10, 0)
     found = FIT.predict(wide, sp.gradient_flow([1.0, 2.0]))

@@ -113,7 +113,7 @@ def test_dense_blocks_grow_by_one_layer_at_a_time():
     assert len(dense) == 12
 
 
-def test_branches_that_share_draws_are_refused():
+def test_branches_that_share_draws_are_sampled():
     def fn(layers, x):
         h = layers[0](x)
         return layers[1](jax.nn.relu(h)) + layers[2](h) * jax.nn.relu(h)  # weights of its own hide what came before
@@ -122,8 +122,9 @@ def test_branches_that_share_draws_are_refused():
         h = layers[0](x)
         return jax.nn.relu(h) * (h + layers[1](h))
 
-    with pytest.raises(ew.ArchitectureError, match=r"its branches share randomness: layers\[0\] is visible"):
-        ew.from_module(Net(shared), (4,))
+    limit = ew.from_module(Net(shared), (4,))
+    assert [str(row.outcome) for row in limit.rows].count("sampled") == 4  # all but the first layer
+    assert [type(layer).__name__ for layer in limit.net.layers] == ["Dense", "Sampled"]
     limit = ew.from_module(Net(fn), (4,))
     assert "Product" in {type(visit.layer).__name__ for visit in walk(limit.net)}
 

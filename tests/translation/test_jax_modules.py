@@ -123,15 +123,100 @@ class Branches(nnx.Module):
         return self.head(h.reshape(h.shape[0], -1))
 
 
+class Pooled(eqx.Module):
+    """The largest numbers in windows, and groups of channels."""
+
+    first: eqx.nn.Conv1d
+    pool: eqx.nn.MaxPool1d
+    grouped: eqx.nn.Conv1d
+    norm: eqx.nn.GroupNorm
+    head: eqx.nn.Linear
+
+    def __init__(self, width, key):
+        a, b, c = jr.split(key, 3)
+        self.first = eqx.nn.Conv1d(4, width, 3, key=a)
+        self.pool = eqx.nn.MaxPool1d(2, 2)
+        self.grouped = eqx.nn.Conv1d(width, width, 2, groups=4, key=b)
+        self.norm = eqx.nn.GroupNorm(2, width, channelwise_affine=False)
+        self.head = eqx.nn.Linear(2 * width, OUTPUTS, key=c)
+
+    def __call__(self, x):
+        x = self.grouped(self.pool(jax.nn.relu(self.first(x))))
+        return self.head(jax.nn.relu(self.norm(x)).reshape(-1))
+
+
+class Words(eqx.Module):
+    """Tokens, by `jax.vmap`, read at their mean."""
+
+    embed: eqx.nn.Embedding
+    hidden: eqx.nn.Linear
+    head: eqx.nn.Linear
+
+    def __init__(self, width, key):
+        a, b, c = jr.split(key, 3)
+        self.embed = eqx.nn.Embedding(VOCABULARY, width, key=a)
+        self.hidden = eqx.nn.Linear(width, width, key=b)
+        self.head = eqx.nn.Linear(width, OUTPUTS, key=c)
+
+    def __call__(self, x):
+        h = jax.vmap(self.hidden)(jax.vmap(self.embed)(x))
+        return self.head(jnp.mean(jax.nn.relu(h), 0))
+
+
+class Depthwise(nnx.Module):
+    """Filters of single channels, statistics of single channels, the largest numbers in windows."""
+
+    def __init__(self, width, rngs):
+        self.first = nnx.Conv(4, width, (1,), rngs=rngs)
+        self.filters = nnx.Conv(width, width, (3,), feature_group_count=width, rngs=rngs)
+        self.mix = nnx.Linear(width, width, rngs=rngs)
+        self.norm = nnx.InstanceNorm(width, use_scale=False, use_bias=False, epsilon=0.1, rngs=rngs)
+        self.head = nnx.Linear(2 * width, OUTPUTS, rngs=rngs)
+
+    def __call__(self, x):
+        x = self.norm(self.mix(nnx.relu(self.filters(self.first(x)))))
+        return self.head(nnx.max_pool(nnx.relu(x), (2,), strides=(2,)).reshape(x.shape[0], -1))
+
+
+class Sequences(nnx.Module):
+    """Tokens, and layers that are recurrent."""
+
+    def __init__(self, width, rngs):
+        self.embed = nnx.Embed(VOCABULARY, width, rngs=rngs)
+        self.simple = nnx.RNN(nnx.SimpleCell(width, width, rngs=rngs), reverse=True, keep_order=True)
+        self.head = nnx.Linear(width, OUTPUTS, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(self.simple(self.embed(x) * self.embed.features**0.5)[:, 0])
+
+
+class Gates(nnx.Module):
+    """Gated units of both kinds."""
+
+    def __init__(self, width, rngs):
+        self.lstm = nnx.RNN(nnx.OptimizedLSTMCell(24, width, rngs=rngs))
+        self.gru = nnx.RNN(nnx.GRUCell(width, width, rngs=rngs))
+        self.head = nnx.Linear(width, OUTPUTS, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(self.gru(self.lstm(x)).mean(1))
+
+
+VOCABULARY = 5
 EQUINOX = {
     "mlp": (Mlp, (48,), 100, ["Dense", "Gelu", "Scale", "Sum"]),
     "tokens": (Tokens, (5, 24), 100, ["LayerNorm", "GlobalAvgPool"]),
     "vision": (Vision, (3, 7, 7), 100, ["Conv", "AvgPool", "Flatten"]),
+    "words": (Words, (6,), 100, ["Embedding"]),
+    "pooled": (Pooled, (4, 8), 100, ["Sampled", "MaxPool", "ConvGrouped", "LayerNorm"]),
 }
 NNX = {
     "residual": (Residual, (6, 6, 3), 100, ["Conv", "LayerNorm", "Sum", "GlobalAvgPool"]),
     "dense": (Dense, (40,), 100, ["Concat", "Relu"]),
     "branches": (Branches, (10, 4), 100, ["Concat", "AvgPool"]),
+    "words": (Sequences, (4,), 100, ["Embedding", "Recurrent"]),
+    "depthwise": (Depthwise, (4, 4), 100, ["Sampled", "ConvDepthwise", "InstanceNorm", "MaxPool"]),
+    "gates": (Gates, (3, 24), 100, ["Sampled", "Lstm", "Gru"]),
 }
 
 
@@ -139,19 +224,26 @@ def cases(found, slow):
     return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in found]
 
 
-@pytest.mark.parametrize("name", cases(EQUINOX, {"vision"}))
+def asked(name, layers):
+    """What the comparison must know of a module: its tokens, and how often what is sampled is drawn."""
+    return {"tokens": VOCABULARY if name == "words" else 0, "draws": 32 if "Sampled" in layers else None}
+
+
+@pytest.mark.parametrize("name", cases(EQUINOX, {"vision", "words", "pooled"}))
 def test_equinox(name):
     kind, shape, draws, layers = EQUINOX[name]
     require_layers(ew.from_module(kind(8, jr.key(0)), shape), layers)
-    require_agreement(lambda width: kind(width, jr.key(0)), shape, equinox_kernels(kind, draws))
+    kernels = equinox_kernels(kind, draws)
+    require_agreement(lambda width: kind(width, jr.key(0)), shape, kernels, **asked(name, layers))
 
 
-@pytest.mark.parametrize("name", cases(NNX, {"branches", "residual"}))
+@pytest.mark.parametrize("name", cases(NNX, {"branches", "residual", "words", "depthwise", "gates"}))
 def test_nnx(name):
     kind, shape, draws, layers = NNX[name]
     with jax.numpy_dtype_promotion("standard"):  # which nnx.avg_pool needs
         require_layers(ew.from_module(kind(8, nnx.Rngs(0)), shape), layers)
-        require_agreement(lambda width: kind(width, nnx.Rngs(0)), shape, nnx_kernels(kind, draws))
+        kernels = nnx_kernels(kind, draws)
+        require_agreement(lambda width: kind(width, nnx.Rngs(0)), shape, kernels, **asked(name, layers))
 
 
 def require_layers(limit, names):

@@ -77,29 +77,60 @@ REFUSED = {
         (6,),
         "matmul",
     ),
-    "identity skips before an activation": (
-        two(lambda m, x: m.c(torch.relu(torch.relu(m.a(x)) + m.b(torch.relu(m.a(x))))), c=nn.Linear(8, 1)),
+    "max pooling of the input": (
+        Module(lambda m, x: m.c(m.p(x)), p=nn.MaxPool2d(2), c=nn.Conv2d(3, 4, 2)),
+        (3, 6, 6),
+        "function of the raw input",
+    ),
+    "indices of the largest": (
+        Module(lambda m, x: m.p(m.c(x))[0], p=nn.MaxPool2d(2, return_indices=True), c=nn.Conv2d(3, 4, 3)),
+        (3, 6, 6),
+        "return_indices",
+    ),
+    "attention to another signal": (
+        two(
+            lambda m, x: m.m(m.a(x), m.c(x), m.c(x))[0],
+            m=nn.MultiheadAttention(8, 2, batch_first=True),
+            c=nn.Linear(6, 8),
+        ),
+        (5, 6),
+        "attention to another signal.*must be one signal",
+    ),
+    "attention over the examples": (
+        two(lambda m, x: m.m(*[m.a(x)] * 3)[0], m=nn.MultiheadAttention(8, 2)),
+        (5, 6),
+        "examples at axis 1.*batch_first",
+    ),
+    "recurrent layers, times first": (
+        two(lambda m, x: m.r(m.a(x))[0], r=nn.LSTM(8, 8)),
+        (5, 6),
+        "batch_first=True reads examples first",
+    ),
+    "first states": (
+        two(lambda m, x: m.r(m.a(x), torch.ones(1, x.size(0), 8))[0], r=nn.GRU(8, 8, batch_first=True)),
+        (5, 6),
+        "more than one argument",
+    ),
+    "last states of two layers": (
+        two(lambda m, x: m.b(m.r(m.a(x))[1][-1]), r=nn.RNN(8, 8, 2, batch_first=True)),
+        (5, 6),
+        "last states of several layers",
+    ),
+    "vectors of tokens that change": (
+        Module(lambda m, x: m.e(x), e=nn.Embedding(10, 4, max_norm=1.0)),
         (6,),
-        "has the weights of a|needs a Gaussian signal",
+        "max_norm",
     ),
-    "max pooling": (
-        two(lambda m, x: m.p(m.a(x)), p=nn.MaxPool1d(2)),
-        (4, 6),
-        "no known law.*AvgPool",
-    ),
-    "functional max pooling": (two(lambda m, x: nn.functional.max_pool1d(m.a(x), 2)), (4, 6), "avg_pool2d, which has"),
-    "attention": (
-        two(lambda m, x: m.m(m.a(x), m.a(x), m.a(x))[0], m=nn.MultiheadAttention(8, 2, batch_first=True)),
+    "a vector for all places": (
+        Module(lambda m, x: m.a(x) + m.b.bias, a=nn.Linear(6, 8), b=nn.Linear(8, 8)),
         (5, 6),
-        r"softmax attention.*SelfAttention\(8\)",
+        "a vector for every place",
     ),
-    "recurrent layers": (
-        two(lambda m, x: m.r(m.a(x))[0], r=nn.LSTM(8, 8, batch_first=True)),
-        (5, 6),
-        "at every step",
+    "groups of the input": (
+        Module(lambda m, x: m.d(torch.relu(m.c(x))), c=nn.Conv2d(4, 4, 3, groups=2), d=nn.Conv2d(4, 4, 1)),
+        (4, 5, 5),
+        "Relu needs a Gaussian signal",
     ),
-    "tokens": (Module(lambda m, x: m.e(x), e=nn.Embedding(10, 4)), (6,), "Embedding|tokens"),
-    "grouped convolutions": (Module(lambda m, x: m.c(x), c=nn.Conv2d(4, 4, 3, groups=2)), (4, 5, 5), "groups=2"),
     "other padding": (
         Module(lambda m, x: m.c(x), c=nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect")),
         (4, 5, 5),
@@ -119,7 +150,6 @@ REFUSED = {
         "that belongs to no layer",
     ),
     "a sequence longer than the positions": (Positions(), (5, 6), r"add.*does not fit.*\(5, 8\)"),
-    "positions": (Positions(), (4, 6), "that belongs to no layer"),
     "weight norm": (
         two(lambda m, x: m.w(m.a(x)), w=nn.utils.parametrizations.weight_norm(nn.Linear(8, 2))),
         (6,),

@@ -207,6 +207,132 @@ class Decoder(nn.Module):
         return self.fc(F.elu(x).mean(dim=(2, 3)))
 
 
+class Pooled(nn.Module):
+    """The largest numbers in windows: before an activation, and after one."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.second = nn.Conv2d(width, width, 2)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.fc = nn.Linear(width, OUTPUTS)
+
+    def forward(self, x):
+        x = self.pool(F.relu(self.first(x)))
+        x = F.relu(F.max_pool2d(self.second(x), 2, ceil_mode=True))
+        return self.fc(x.flatten(1))
+
+
+class Separable(nn.Module):
+    """Depthwise and grouped convolutions, each behind a pointwise one."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first = nn.Conv1d(4, width, 1)
+        self.depthwise = nn.Conv1d(width, width, 3, padding=1, groups=width)
+        self.pointwise = nn.Conv1d(width, width, 1)
+        self.grouped = nn.Conv1d(width, width, 3, groups=2)
+        self.fc = nn.Linear(width, OUTPUTS)
+
+    def forward(self, x):
+        x = self.pointwise(self.depthwise(F.relu(self.first(x))))
+        return self.fc(F.relu(self.grouped(F.relu(x))).mean(-1))
+
+
+class Mobile(nn.Module):
+    """An activation right behind a depthwise convolution, and statistics of single channels."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first = nn.Conv1d(4, width, 1)
+        self.depthwise = nn.Conv1d(width, width, 3, padding=1, groups=width)
+        self.pointwise = nn.Conv1d(width, width, 1)
+        self.norm = nn.InstanceNorm1d(width, affine=True)
+        self.fc = nn.Linear(width, OUTPUTS)
+
+    def forward(self, x):
+        x = self.pointwise(F.relu6(self.depthwise(F.relu6(self.first(x)))))
+        return self.fc(F.relu(self.norm(x))[:, :, 0])
+
+
+class PostActivation(nn.Module):
+    """A block of the first residual networks: its skip is not Gaussian, and its last activation follows the sum."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.stem = nn.Conv1d(4, width, 3)
+        self.conv1 = nn.Conv1d(width, width, 3, padding=1)
+        self.conv2 = nn.Conv1d(width, width, 3, padding=1)
+        self.fc = nn.Linear(width, OUTPUTS)
+
+    def forward(self, x):
+        x = F.relu(self.stem(x))
+        x = F.relu(x + self.conv2(F.relu(self.conv1(x))))
+        return self.fc(x.mean(-1))
+
+
+class Words(nn.Module):
+    """Tokens with learned positions of both kinds."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.token, self.position = nn.Embedding(VOCABULARY, width), nn.Embedding(9, width)
+        self.more = nn.Parameter(0.5 * torch.randn(1, 9, width))
+        self.mlp = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        self.head = nn.Linear(width, OUTPUTS)
+
+    def forward(self, tokens):
+        x = self.token(tokens) + self.position(torch.arange(tokens.size(1), device=tokens.device))
+        x = x + self.more[:, : tokens.size(1)]
+        return self.head(x + self.mlp(x)).mean(1)
+
+
+class Recurrent(nn.Module):
+    """States at all times of two layers, in both directions, and the last of another layer."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.both = nn.RNN(24, width, 2, nonlinearity="relu", bidirectional=True, batch_first=True)
+        self.last = nn.RNN(2 * width, width, batch_first=True)
+        self.head = nn.Linear(width, OUTPUTS)
+
+    def forward(self, x):
+        states, _ = self.both(x, torch.zeros(4, x.size(0), self.both.hidden_size))
+        _, last = self.last(states)
+        return self.head(last[-1])
+
+
+class Gates(nn.Module):
+    """Gated units over the input, and over states of other gates."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.lstm = nn.LSTM(24, width, batch_first=True)
+        self.gru = nn.GRU(width, width, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * width, OUTPUTS)
+
+    def forward(self, x):
+        states, (_, _) = self.lstm(x)
+        return self.head(self.gru(states)[0].mean(1))
+
+
+class Transformer(nn.Module):
+    """Layers of torch's own encoder, normalized first and last, and attention by itself."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.embed = nn.Linear(24, width)
+        first = nn.TransformerEncoderLayer(width, 4, 2 * width, batch_first=True, norm_first=True, activation="gelu")
+        self.blocks = nn.TransformerEncoder(first, 1, norm=nn.LayerNorm(width), enable_nested_tensor=False)
+        self.attend = nn.MultiheadAttention(width, 4, batch_first=True)
+        self.head = nn.Linear(width, OUTPUTS)
+
+    def forward(self, x):
+        x = self.blocks(self.embed(x))
+        return self.head(self.attend(x, x, x, need_weights=False)[0].mean(1))
+
+
+VOCABULARY = 5
 IMAGE = (3, 6, 6)
 # Shape of an example, draws, and layers that the translation must have.
 CASES = {
@@ -222,4 +348,15 @@ CASES = {
     "tokens": (Tokens, (5, 24), 100, {"LayerNorm", "Gelu", "Index"}),
     "patches": (Patches, (3, 8, 8), 100, {"Product", "RmsNorm"}),
     "decoder": (Decoder, IMAGE, 100, {"ConvTranspose"}),
+    "separable": (Separable, (4, 5), 100, {"ConvDepthwise", "ConvGrouped"}),
+    "words": (Words, (6,), 100, {"Embedding", "PositionEmbedding", "Sum"}),
+    "recurrent": (Recurrent, (4, 24), 100, {"Recurrent", "Concat", "Index"}),
+}
+# Those of which a part is sampled.
+SAMPLED_CASES = {
+    "pooled": (Pooled, IMAGE, 100, {"Sampled", "MaxPool"}),
+    "mobile": (Mobile, (4, 5), 100, {"Sampled", "ConvDepthwise", "InstanceNorm"}),
+    "post-activation": (PostActivation, (4, 5), 100, {"Sampled", "Sum"}),
+    "gates": (Gates, (3, 24), 100, {"Sampled", "Lstm", "Gru"}),
+    "transformer": (Transformer, (3, 24), 100, {"Sampled", "SelfAttention", "Gelu"}),
 }

@@ -82,10 +82,13 @@ def no_tail(std: Array) -> Tail:
 @functools.lru_cache(256)
 def is_smooth_at_zero(fn: Function) -> bool:
     """Whether the first derivatives do not jump there: what is left out then falls fast, and a tail tells nothing."""
+
+    def look(x: Array) -> tuple[Array, Array]:
+        return _jumps(fn, x.dtype), with_slope(fn, x)[1]
+
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        jumps = np.abs(np.asarray(_jumps(fn, jnp.dtype(np.float64))))[:_FIRST]
-        slopes = np.asarray(with_slope(fn, jnp.linspace(-1.0, 1.0, 9))[1])
-    return bool(np.all(jumps <= _SMOOTH * max(1.0, float(np.abs(slopes).max()))))
+        jumps, slopes = map(np.asarray, jax.jit(look)(np.linspace(-1.0, 1.0, 9)))  # one short program, not many
+    return bool(np.all(np.abs(jumps)[:_FIRST] <= _SMOOTH * max(1.0, float(np.abs(slopes).max()))))
 
 
 def kink_at_zero(fn: Function, start: int, std: Array) -> Tail:

@@ -20,7 +20,7 @@ from ..kernel import Covariance, Example, Kernel, same_site
 from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
 from ._affine import Affine, RandomAffine, fans_of, known_channels, known_limit
 from ._base import AbstractLayer
-from ._scores import Scores, like_rank, nonlinear_scores, softmax_over
+from ._scores import Scores, like_rank, nonlinear_scores, rotary_mean, rotated, softmax_over, steps_between
 from ._sites import needs_sites
 
 
@@ -95,11 +95,19 @@ class SelfAttention(AbstractLayer):
     - `mechanism`: softmax, identity, relu or abs of the scores. `scaling`: linear (`1/d`, queries equal keys) or sqrt.
       Softmax with sqrt scaling has no known limit.
     - `position`: positional embeddings. `causal`: a site sees only itself and those before it (in row-major order).
+    - `rotary`: the base of rotary positions (10000 in the paper): queries and keys are turned by their places, and
+      scores of places `t` apart are multiplied by `(Ci(t) - Ci(t / base)) / log(base)`. `relative`: a fixed function of
+      `q - p` that is added to the scores of all heads. Both need linear scaling and one site axis.
     - `heads`, `key_width`, `value_width`, `width`: sizes of a finite sample; `None` takes the width of the network.
+      `key_heads`: so many of keys and values, each for a group of queries (grouped-query attention); the limit is the
+      same, because heads of a group have output weights of their own.
 
     >>> import everwide as ew
     >>> block = ew.Residual(ew.SelfAttention(causal=True))
     >>> net = ew.Serial(ew.Dense(), block, ew.LayerNorm(), ew.Gelu(), ew.GlobalAvgPool(), ew.Dense(1))
+
+    Su et al., "RoFormer: enhanced transformer with rotary position embedding" (2021); Ainslie et al., "GQA: training
+    generalized multi-query transformer models from multi-head checkpoints" (2023).
     """
 
     width: int | None = eqx.field(static=True, default=None)
@@ -116,6 +124,9 @@ class SelfAttention(AbstractLayer):
     heads: int | None = eqx.field(static=True, kw_only=True, default=None)
     key_width: int | None = eqx.field(static=True, kw_only=True, default=None)
     value_width: int | None = eqx.field(static=True, kw_only=True, default=None)
+    key_heads: int | None = eqx.field(static=True, kw_only=True, default=None)
+    rotary: float | None = eqx.field(static=True, kw_only=True, default=None)
+    relative: Callable[[Array], Array] | None = eqx.field(static=True, kw_only=True, default=None)
 
     def describe(self, signal: Signal) -> Signal:
         needs_sites(self, signal)
@@ -127,11 +138,18 @@ class SelfAttention(AbstractLayer):
                 "The limit of SelfAttention is known in the ntk parametrization only. Use parametrization='ntk', or "
                 "sample a finite network with net.init."
             )
-        if self.scaling is Scaling.SQRT and self.mechanism is Mechanism.SOFTMAX:
+        if self.scaling is Scaling.SQRT and self.mechanism is Mechanism.SOFTMAX and signal.infinite:
             raise ArchitectureError(
                 "SelfAttention(mechanism='softmax', scaling='sqrt') has no known limit: the scores stay random. "
                 "Use scaling='linear', or the mechanism identity, relu or abs."
             )
+        if self._has_distances and (self.scaling is Scaling.SQRT or len(signal.sites) != 1):
+            raise ArchitectureError(
+                "SelfAttention(rotary=..., relative=...) is known with scaling='linear' over one site axis, got "
+                f"scaling='{self.scaling}' and an input of shape {signal.shape}. Position(...) is known with all."
+            )
+        if self.rotary is not None and not self.rotary > 1:
+            raise ArchitectureError(f"SelfAttention(rotary={self.rotary!r}): expected a base above 1, such as 10000.")
         if self.position is not None and self.position.channels is not None and signal.channels is None:
             raise ArchitectureError(
                 "SelfAttention with Position(channels=...) weighs the embeddings by the number of input channels, "
@@ -165,6 +183,12 @@ class SelfAttention(AbstractLayer):
         default = out if signal.width is None else signal.width
         given = {field: getattr(self, field) for field in ("heads", "key_width", "value_width")}
         heads, keys, values = (default if n is None else whole(n, field) for field, n in given.items())
+        groups = heads if self.key_heads is None else whole(self.key_heads, "key_heads")
+        if heads % groups or (self.rotary is not None and keys % 2):
+            raise ArchitectureError(
+                f"SelfAttention has {heads} heads for {groups} of keys and values, and {keys} channels of keys: heads "
+                "must be a multiple of key_heads, and rotary positions turn pairs of channels."
+            )
         beside = 0 if self.position is None or self.position.channels is None else self.position.channels
         seen = channels + beside
         valued = seen if self.position is not None and self.position.values else channels
@@ -175,8 +199,8 @@ class SelfAttention(AbstractLayer):
 
         drawn = {
             "query": ((heads, seen, keys), inner(seen, heads * keys)),
-            "key": ((heads, seen, keys), inner(seen, heads * keys)),
-            "value": ((heads, valued, values), inner(valued, heads * values)),
+            "key": ((groups, seen, keys), inner(seen, groups * keys)),
+            "value": ((groups, valued, values), inner(valued, groups * values)),
             "out": ((heads, values, out), replace(last, reads_hidden=True)),
             "position": ((math.prod(signal.sites), beside or channels), replace(inner(1, seen), reads_hidden=False)),
         }
@@ -194,16 +218,20 @@ class SelfAttention(AbstractLayer):
         plain = self.position is None or not self.position.values
         query = params.key if self.scaling is Scaling.LINEAR else params.query
 
-        def per_head(n, a, p):
-            return affines[n].scaled(p, jnp.einsum("pc,hcd->hpd", a, p.weight))
+        heads = len(params.out.weight)
 
-        queries, keys = per_head("query", seen, query), per_head("key", seen, params.key)
+        def per_head(n, a, p):
+            made = affines[n].scaled(p, jnp.einsum("pc,hcd->hpd", a, p.weight))
+            return jnp.repeat(made, heads // len(made), 0)
+
+        queries, keys = (self._turned(per_head(n, seen, p)) for n, p in (("query", query), ("key", params.key)))
         values = per_head("value", x if plain else seen, params.value)
         power = 1.0 if self.scaling is Scaling.LINEAR else 0.5
         scores = jnp.einsum("hpd,hqd->hpq", queries, keys) / keys.shape[-1] ** power
+        scores = scores if self.relative is None else scores + self.relative(steps_between(len(x), x.dtype))
         weights = self._weigh(scores, self._allowed(len(x), mask), keys=-1)
-        heads = jnp.einsum("hpq,hqv->hpv", weights, values)
-        y = affines["out"].scaled(params.out, jnp.einsum("hpv,hvo->po", heads, params.out.weight))
+        read = jnp.einsum("hpq,hqv->hpv", weights, values)
+        y = affines["out"].scaled(params.out, jnp.einsum("hpv,hvo->po", read, params.out.weight))
         return example.with_values(y.reshape(*sites, -1))
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
@@ -218,7 +246,7 @@ class SelfAttention(AbstractLayer):
         for i, full, mask in ((1, k.full1, k.mask1), (2, k.full2, k.mask2)):
             seen, _ = self._seen(k, full, i, i)
             allowed = like_rank(self._allowed(size, mask), seen)
-            weights[i] = self._weigh(self._scale_scores(seen), allowed, keys=1)
+            weights[i] = self._weigh(self._apart(self._scale_scores(seen)), allowed, keys=1)
 
         def rule(c: Covariance, i: int, j: int) -> Covariance:
             value, tangent = self._valued(k, c, i, j)
@@ -288,6 +316,23 @@ class SelfAttention(AbstractLayer):
 
     def _scale_scores(self, scores: Array) -> Array:
         return scores * (like(self.w_query_std, scores) * like(self.w_key_std, scores))
+
+    @property
+    def _has_distances(self) -> bool:
+        return self.rotary is not None or self.relative is not None
+
+    def _apart(self, scores: Array) -> Array:
+        """Scores `(P, P, *examples)` in the limit, as the distances of their places change them."""
+        size = len(scores)
+        if self.rotary is not None:
+            scores = scores * like_rank(rotary_mean(size, self.rotary, scores.dtype), scores)
+        if self.relative is not None:
+            scores = scores + like_rank(self.relative(steps_between(size, scores.dtype)), scores)
+        return scores
+
+    def _turned(self, heads: Array) -> Array:
+        """Queries or keys `(heads, P, channels)`, pairs of channels turned by their places."""
+        return heads if self.rotary is None else rotated(heads, self.rotary)
 
     def _allowed(self, size: int, mask: Array | None) -> Array:
         """`(P, P, *examples)`: may site `p` look at site `q`?"""

@@ -211,8 +211,9 @@ def _merged_kernels(
     own1 = None if a.own1 is None or b.own1 is None else rule(a.own1, b.own1, 1, 1)
     own2 = None if a.own2 is None or b.own2 is None else rule(a.own2, b.own2, 2, 2)
     mean1, mean2 = mean(a.mean1, b.mean1), mean(a.mean2, b.mean2)
-    cross, channels = rule(a.cross, b.cross, 1, 2), a.channels or b.channels
-    return replace(a, cross=cross, own1=own1, own2=own2, mean1=mean1, mean2=mean2, channels=channels)
+    facts = {"channels": a.channels or b.channels, "estimated": a.estimated or b.estimated}
+    cross = rule(a.cross, b.cross, 1, 2)
+    return replace(a, cross=cross, own1=own1, own2=own2, mean1=mean1, mean2=mean2, **facts)
 
 
 def added_means(p: Array | None, q: Array | None) -> Array | None:

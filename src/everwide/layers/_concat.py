@@ -122,6 +122,7 @@ def _along_sites(parts: list[Kernel], axis: int) -> Kernel:
         mask2=_joined_masks([p.mask2 for p in parts], axis),
         sites=tuple(sites if i == axis else n for i, n in enumerate(first.sites)),
         channels=first.channels or parts[-1].channels,
+        estimated=any(p.estimated for p in parts),
     )
 
 

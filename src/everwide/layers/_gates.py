@@ -34,11 +34,12 @@ class AbstractGates(AbstractLayer):
         w_std: Hyper = 1.0,
         u_std: Hyper = 1.0,
         b_std: Hyper | None = None,
+        b_state_std: Hyper | None = None,
         frozen: bool = False,
     ):
         self.width = width
         self.input = RandomAffine(u_std, b_std, frozen=frozen)
-        self.state = RandomAffine(w_std, frozen=frozen)
+        self.state = RandomAffine(w_std, b_state_std, frozen=frozen)
 
     gates: eqx.AbstractClassVar[int]
 
@@ -90,7 +91,7 @@ class Lstm(AbstractGates):
     """Long short-term memory along the one site axis; gives the states at all sites.
 
     - `w_std`, `u_std`, `b_std`: of the weights that read the state, of those that read the input, and of biases, for
-      all gates.
+      all gates; `b_state_std`: of second biases, beside the weights that read the state, as PyTorch has them.
     - `width`, `frozen`: as in `Dense`.
 
     >>> import everwide as ew

@@ -73,7 +73,7 @@ class Recurrent(AbstractLayer):
 
     - `activation`: what acts on each site by itself and has no weights.
     - `w_std`: of `W`, the state's; `u_std`, `b_std`: of `U`, the input's, and of the biases; scaled as in
-      `Dense`.
+      `Dense`. `b_state_std`: of second biases, which PyTorch adds to `W h`.
     - `reverse`: from the last time to the first; a sum of both is a bidirectional network.
     - `width`, `frozen`: as in `Dense`.
 
@@ -100,12 +100,13 @@ class Recurrent(AbstractLayer):
         w_std: Hyper = 1.0,
         u_std: Hyper = 1.0,
         b_std: Hyper | None = None,
+        b_state_std: Hyper | None = None,
         reverse: bool = False,
         frozen: bool = False,
     ):
         self.activation, self.width, self.reverse = activation, width, reverse
         self.input = RandomAffine(u_std, b_std, frozen=frozen)
-        self.state = RandomAffine(w_std, frozen=frozen)
+        self.state = RandomAffine(w_std, b_state_std, frozen=frozen)
 
     def describe(self, signal: Signal) -> Signal:
         needs_sites(self, signal, 1)

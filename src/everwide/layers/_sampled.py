@@ -14,8 +14,12 @@ from .._checks import whole
 from .._trees import Hyper, like, name
 from ..gaussian import safe_reciprocal
 from ..kernel import Covariance, Example, Kernel
-from ..signal import ArchitectureError, Demand, Pairs, Parametrization, Signal
-from ._base import AbstractFixed, AbstractLayer, Params, Parts
+from ..signal import ArchitectureError, Demand, Pairs, Signal
+from ._affine import Affine, known_limit
+from ._base import AbstractFixed, AbstractLayer, Dense, Params, Parts
+from ._conv import Conv, ConvTranspose
+from ._gates import AbstractGates
+from ._recurrent import Recurrent
 
 _ROUNDING = 30  # units of it, relative to the largest variance, that are added so that a covariance can be factorized
 
@@ -37,7 +41,8 @@ class Sampled(AbstractLayer):
     means with their standard errors (`error`); what is left is a bias of the order of 1 / width.
 
     - `layer`: or several, in `Serial`. They must read a Gaussian signal: begin right behind a `Dense` or `Conv` layer,
-      so that activations, `MaxPool` and whatever else follows until the next weights are inside. In it, any activation
+      so that activations, `MaxPool` and whatever else follows until the next weights are inside; or with weights that
+      read all channels (`Lstm`, `Dense`), which see no more of a signal than its second moments. In it, any activation
       may follow any layer. Noise (dropout) is off.
     - `width`: channels of a draw.
 
@@ -55,11 +60,16 @@ class Sampled(AbstractLayer):
         self.layer = layer
         self.width = whole(width, "Sampled: width")
 
+    @property
+    def reads_moments(self) -> bool:
+        """Whether fresh weights read all channels before anything else does: then any signal may come before."""
+        return _mixes(self.layer)
+
     def parts(self) -> Parts:
         return Parts((self.layer,), "sampled")
 
     def describe(self, signal: Signal) -> Signal:
-        if not signal.gaussian and not signal.concrete:
+        if not signal.gaussian and not signal.concrete and not self.reads_moments:
             raise ArchitectureError(
                 f"Sampled({name(self.layer)}) draws its input from a Gaussian law, and the signal before it has none: "
                 "it is the raw input, the output of a nonlinearity, or mixes channels of different laws. Let it begin "
@@ -67,11 +77,8 @@ class Sampled(AbstractLayer):
             )
         out = self.layer.describe(self._inside(signal))
         weighted = jax.eval_shape(lambda key: self.layer.sample(key, self._inside(signal)), jr.key(0))
-        if signal.infinite and signal.parametrization is not Parametrization.NTK and jax.tree.leaves(weighted):
-            raise ArchitectureError(
-                f"Sampled({name(self.layer)}) has weights, and tangent kernels of sampled weights are known in the ntk "
-                "parametrization only. Use parametrization='ntk'."
-            )
+        if jax.tree.leaves(weighted):
+            known_limit(self, signal)
         channels = None if signal.channels is None else out.channels
         law = replace(out, readouts=signal.readouts, concrete=signal.concrete, width=signal.width, sampled=True)
         return law.reshaped(out.sites, channels)
@@ -94,7 +101,9 @@ class Sampled(AbstractLayer):
 
     def propagate(self, k: Kernel, wanted: Demand) -> Kernel:
         assert k.key is not None
-        draw = _Draw.of(self.layer, self._inside(Signal((*k.sites, None), gaussian=True)), k)
+        drawn = Signal((*k.sites, None), gaussian=True, parametrization=k.parametrization)
+        own_signal = self._inside(replace(drawn, width=k.width).reshaped(k.sites, k.channels))
+        draw = _Draw.of(self.layer, self._inside(drawn), own_signal, k)
         own = {1: draw.alone(k.full1, k.mask1)}
         own[2] = own[1] if k.cross.same else draw.alone(k.full2, k.mask2)
         rank = len(draw.sites)
@@ -110,7 +119,8 @@ class Sampled(AbstractLayer):
         means = [own[i].mean.reshape(*draw.sites, *own[i].mean.shape[1:]) for i in (1, 2)]
         masks = [None if m is None else m.reshape(*draw.sites, *m.shape[1:]) for m in (own[1].mask, own[2].mask)]
         out = replace(k.each_with(rule), mean1=means[0], mean2=means[1], mask1=masks[0], mask2=masks[1])
-        out = replace(out, sites=draw.sites, channels=None if k.channels is None else draw.channels)
+        channels = None if k.channels is None else self.layer.describe(own_signal).channels
+        out = replace(out, sites=draw.sites, channels=channels, estimated=True)
         return out.restrict(Demand(max(wanted.cross, Pairs.SAME_SITE), wanted.own)).masked()
 
 
@@ -137,11 +147,10 @@ class _Draw(NamedTuple):
     signal: Array  # (2, P, width)
     along: Array  # (P, width)
     sites: tuple[int, ...]
-    channels: int | None
 
     @classmethod
-    def of(cls, layer: AbstractLayer, inside: Signal, k: Kernel) -> "_Draw":
-        """For the kernel that comes in."""
+    def of(cls, layer: AbstractLayer, inside: Signal, own: Signal, k: Kernel) -> "_Draw":
+        """For the kernel that comes in; `inside` has the channels that are drawn, `own` those of the network."""
         assert k.key is not None and inside.channels is not None
         weights, moves, signals, along = jr.split(k.key, 4)
         dtype, size = k.cross.nngp.dtype, math.prod(k.sites)
@@ -149,10 +158,12 @@ class _Draw(NamedTuple):
         leaves, structure = jax.tree.flatten(params)
         keys = jr.split(moves, max(len(leaves), 1))
         moved = [jr.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=False)]
+        direction = structure.unflatten(moved)
+        if inside.parametrization.in_weights:
+            direction = _as_many(direction, jax.eval_shape(lambda key: layer.sample(key, own), weights))
         shape = size, inside.channels
-        out = layer.describe(inside)
         draws = jr.normal(signals, (2, *shape), dtype), jr.normal(along, shape, dtype)
-        return cls(layer, inside, params, structure.unflatten(moved), *draws, out.sites, out.channels)
+        return cls(layer, inside, params, direction, *draws, layer.describe(inside).sites)
 
     def alone(self, c: Covariance, mask: Array | None) -> _Own:
         """Every example with itself: `c` is over all pairs of sites, whatever examples follow."""
@@ -185,7 +196,8 @@ class _Draw(NamedTuple):
         def pair(at: Array) -> tuple[Array, Array]:
             i, j = at // n2, at % n2
             there = [None if m is None else m[row] for m, row in zip(masks, (i, j), strict=True)]
-            root = _root(jnp.block([[first[i], cross[at]], [cross[at].T, second[j]]]))
+            block = jnp.block([[first[i], cross[at]], [cross[at].T, second[j]]])
+            root = _nearest_root(block) if k.estimated else _root(block)
             values = root @ jnp.concatenate(list(self.signal))
             left, right = _halves(tangent[at])
             one = self._run(values[: len(values) // 2], left @ self.along, there[0])
@@ -219,6 +231,26 @@ class _Draw(NamedTuple):
         return _Drawn(y, moved, apply(self.params, values)[1])
 
 
+def _as_many(direction: Params, own: Params) -> Params:
+    """Where weights carry their size, all of them move alike: so they do as much as those of the network, its own."""
+
+    def one(drawn: Affine, there: Affine) -> Affine:
+        more = math.sqrt(there.fans.fan_in / drawn.fans.fan_in)
+        return Affine(drawn.weight * jnp.asarray(more, drawn.weight.dtype), drawn.bias, drawn.fans)
+
+    return jax.tree.map(one, direction, own, is_leaf=lambda part: isinstance(part, Affine))
+
+
+def _mixes(layer: AbstractLayer) -> bool:
+    """Whether of a signal it sees the second moments only."""
+    parts = layer.parts()
+    if parts.is_chain:
+        return bool(parts.layers) and _mixes(parts.layers[0])
+    if parts.is_known:
+        return all(map(_mixes, parts.layers))
+    return isinstance(layer, Dense | Conv | ConvTranspose | Recurrent | AbstractGates)
+
+
 def _size(drawn: _Drawn) -> Array:
     return jnp.sqrt(jnp.mean(drawn.values**2, -1))
 
@@ -233,6 +265,12 @@ def _root(cov: Array) -> Array:
     top = jnp.max(jnp.diagonal(cov))
     tiny = _ROUNDING * len(cov) * jnp.finfo(cov.dtype).eps * top + jnp.finfo(cov.dtype).tiny
     return jnp.linalg.cholesky(cov + tiny * jnp.eye(len(cov), dtype=cov.dtype))
+
+
+def _nearest_root(cov: Array) -> Array:
+    """The same for the nearest covariance, where one that is estimated is none: much slower."""
+    values, vectors = jnp.linalg.eigh((cov + cov.T) / 2)
+    return vectors * jnp.sqrt(jnp.maximum(values, 0))
 
 
 def _halves(tangent: Array) -> tuple[Array, Array]:

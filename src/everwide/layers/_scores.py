@@ -1,9 +1,12 @@
 """Attention weights, and what becomes of random scores under them."""
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import scipy.special
 from jax import lax
 from jaxtyping import Array
 
@@ -16,6 +19,30 @@ def softmax_over(scores: Array, allowed: Array, axis: int) -> Array:
     top = lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
     raised = jnp.where(allowed, jnp.exp(jnp.where(allowed, scores - top, 0)), 0)
     return raised / jnp.maximum(jnp.sum(raised, axis, keepdims=True), jnp.finfo(scores.dtype).tiny)
+
+
+def steps_between(size: int, dtype: Any) -> Array:
+    """`(P, P)`: how far key `q` is behind query `p`."""
+    places = jnp.arange(size, dtype=dtype)
+    return places[None, :] - places[:, None]
+
+
+def rotary_mean(size: int, base: float, dtype: Any) -> Array:
+    """`(P, P)`: the mean over all frequencies `base^-t`, `0 <= t <= 1`, of the cosine of what two places are apart."""
+    steps = np.maximum(np.arange(size), 1)
+    integral = (scipy.special.sici(steps)[1] - scipy.special.sici(steps / base)[1]) / math.log(base)
+    means = np.where(np.arange(size) > 0, integral, 1.0)
+    return jnp.asarray(means[np.abs(np.arange(size)[:, None] - np.arange(size))], dtype)
+
+
+def rotated(heads: Array, base: float) -> Array:
+    """`(heads, P, channels)`: channel `i` with `i + channels / 2`, turned by `place * base^(-2 i / channels)`."""
+    _, size, channels = heads.shape
+    one, two = jnp.split(heads, 2, -1)
+    speeds = base ** -(np.arange(channels // 2) / (channels // 2))
+    angles = jnp.asarray(np.arange(size)[:, None] * speeds, heads.dtype)
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    return jnp.concatenate([one * cos - two * sin, two * cos + one * sin], -1)
 
 
 class Scores(NamedTuple):

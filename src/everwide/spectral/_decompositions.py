@@ -17,7 +17,7 @@ import scipy.linalg
 import scipy.sparse.linalg
 from jaxtyping import Array, Bool, Float
 
-from .._checks import InputError, finite_array, row_variances, row_weights
+from .._checks import InputError, finite_array, float_dtype, row_variances, row_weights
 from .._engine import KernelError, checked_kernel, eigenvalue_noise, precision
 from ._filters import AbstractFilter
 
@@ -48,25 +48,26 @@ class Spectrum(eqx.Module):
     roots: Float[np.ndarray, "#n"] = eqx.field(default_factory=lambda: np.ones(1))
 
     @classmethod
-    def of(cls, kernel: Any, *, weights: Any = None, what: str = "The kernel") -> "Spectrum":
+    def of(cls, kernel: Any, *, weights: Any = None, what: str = "The kernel", dtype: Any = np.float64) -> "Spectrum":
         """Decompose a symmetric positive semidefinite matrix.
 
         Args:
             kernel: `(n, n)`, symmetric, positive semidefinite up to its rounding.
             weights: `(n,)`, above 0: a row of weight `w` counts as `w` rows. None: all are 1.
             what: names the matrix in errors.
+            dtype: `np.float32` halves time and memory; small eigenvalues are then below rounding, and not learned.
 
         Returns:
-            The spectrum, in float64.
+            The spectrum, in that dtype.
 
         >>> import everwide.spectral as sp, numpy as np
         >>> sp.Spectrum.of(np.eye(2), weights=[1.0, 4.0]).values
         array([1., 4.])
 
         """
-        matrix = checked_kernel(kernel, what)
-        roots = _roots(weights, len(matrix))
-        noise = eigenvalue_noise(kernel) * float(roots.max()) ** 2
+        matrix = checked_kernel(kernel, what).astype(float_dtype(dtype), copy=False)
+        roots = _roots(weights, len(matrix)).astype(matrix.dtype)
+        noise = (eigenvalue_noise(kernel) + _lost(matrix)) * float(roots.max()) ** 2
         spectrum = cls.unchecked(matrix, roots, noise)
         if spectrum.values[0] < -_NEGATIVE * noise:
             raise KernelError(
@@ -77,7 +78,9 @@ class Spectrum(eqx.Module):
         return spectrum
 
     @classmethod
-    def of_features(cls, features: Any, *, weights: Any = None, what: str = "The features") -> "Spectrum":
+    def of_features(
+        cls, features: Any, *, weights: Any = None, what: str = "The features", dtype: Any = np.float64
+    ) -> "Spectrum":
         """The spectrum of the kernel `G G^T` of features `G`, from `G` itself: the primal road.
 
         Costs `n p min(n, p)`, and half of the digits are not lost in squares. There are `min(n, p)` eigenvectors: along
@@ -87,6 +90,7 @@ class Spectrum(eqx.Module):
             features: `G`, `(n, p)`.
             weights: `(n,)`, above 0, as in `of`.
             what: names the features in errors.
+            dtype: as in `of`.
 
         Returns:
             A spectrum with `vectors` `(n, min(n, p))`.
@@ -97,12 +101,12 @@ class Spectrum(eqx.Module):
         array([0.05555556, 0.11111111, 0.11111111])
 
         """
-        g = finite_array(features, what)
+        g = finite_array(features, what).astype(float_dtype(dtype), copy=False)
         if g.ndim != 2 or not g.size:
             raise InputError(f"{what} have shape {g.shape}, expected (n, features).")
-        roots = _roots(weights, len(g))
+        roots = _roots(weights, len(g)).astype(g.dtype)
         vectors, sizes, _ = scipy.linalg.svd(roots[:, None] * g, full_matrices=False, check_finite=False)
-        rank = int(np.sum(sizes > sizes[0] * max(g.shape) * precision(features)))
+        rank = int(np.sum(sizes > sizes[0] * max(g.shape) * max(precision(features), precision(g))))
         return cls(sizes[::-1] ** 2, vectors[:, ::-1], rank, roots)
 
     @classmethod
@@ -131,7 +135,7 @@ class Spectrum(eqx.Module):
 
     def modes(self, b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "m k"]:
         """Columns in the basis of the eigenvectors."""
-        return self.vectors.T @ (self.roots[:, None] * b)
+        return self.vectors.T @ (self.roots[:, None] * b.astype(self.vectors.dtype, copy=False))
 
     def rows(
         self, modes: Float[np.ndarray, "*times m k"], cross: Float[np.ndarray, "r n"] | None = None
@@ -141,11 +145,11 @@ class Spectrum(eqx.Module):
         For all times it is one product: many thin ones are several times slower.
         """
         times, (m, k) = modes.shape[:-2], modes.shape[-2:]
-        flat = np.moveaxis(modes, -2, 0).reshape(m, -1)
+        flat = np.moveaxis(modes, -2, 0).reshape(m, -1).astype(self.vectors.dtype, copy=False)
         if cross is None:
             flat = self.roots[:, None] * (self.vectors @ flat)
         else:  # in the order that costs less
-            weighted = cross * self.roots
+            weighted = cross.astype(self.vectors.dtype, copy=False) * self.roots
             flat = (weighted @ self.vectors) @ flat if len(cross) < flat.shape[1] else weighted @ (self.vectors @ flat)
         return np.moveaxis(flat.reshape(len(flat), *times, k), 0, -2)
 
@@ -209,6 +213,13 @@ class Spectrum(eqx.Module):
         """Eigenvalues, 0 where they are rounding, and eigenvectors, in JAX: inside `jax.jit` and `jax.grad`."""
         values, vectors = jnp.linalg.eigh((kernel + kernel.T) / 2)
         return jnp.where(values > values[-1] * len(values) * jnp.finfo(values.dtype).eps, values, 0), vectors
+
+
+def _lost(matrix: np.ndarray) -> float:
+    """What a decomposition in float32 does to eigenvalues: its rounding of the largest, as often as a walk adds up."""
+    if matrix.dtype == np.float64:
+        return 0.0
+    return len(matrix) ** 0.5 * float(np.finfo(matrix.dtype).eps) * float(np.abs(matrix).sum(0).max())
 
 
 def _roots(weights: Any, n: int) -> Float[np.ndarray, "#n"]:

@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from .._checks import InputError, whole
+from .._checks import InputError, float_dtype, whole
 from .._losses import Mse, real_targets
 from ..spectral import AbstractFilter, Spectrum
 from ._kernels import FeatureKernel, flat
@@ -25,6 +25,8 @@ class Regression(eqx.Module):
     - `kernel`: `(n, n)`; `(n, n, k, k)` of an empirical kernel whose outputs share parameters; or a `FeatureKernel`,
       whose features are decomposed themselves (primal): less work where there are fewer of them than rows.
     - `y`: `(n,)` or `(n, k)`. `f0`: outputs before training.
+    - `dtype`: `np.float32` halves time and memory. Directions whose eigenvalues are below its rounding are not learned,
+      however long the training: it is for early stopping, ridges and noise, not for interpolation.
 
     What lies in directions that the kernel does not see stays at `f0`: `unlearnable` is its share.
 
@@ -47,14 +49,14 @@ class Regression(eqx.Module):
     modes: Float[np.ndarray, "modes columns"]  # the residual in the basis of the eigenvectors
     mixed: bool = eqx.field(static=True)
 
-    def __init__(self, kernel: Any, y: Any, *, f0: Any = None):
+    def __init__(self, kernel: Any, y: Any, *, f0: Any = None, dtype: Any = np.float64):
         primal = isinstance(kernel, FeatureKernel)
         matrix = np.atleast_1d(np.asarray(kernel.features if primal else kernel))
-        data = data_of(Mse(), y, f0, None, len(matrix), np.dtype(np.float64))
+        data = data_of(Mse(), y, f0, None, len(matrix), float_dtype(dtype))
         self.f0, self.residual = data.f0, data.y - data.f0
         self.mixed = matrix.ndim == 4
         given = _flat(matrix, self.residual.shape[1])
-        self.spectrum = Spectrum.of_features(given) if primal else Spectrum.of(given)
+        self.spectrum = Spectrum.of_features(given, dtype=dtype) if primal else Spectrum.of(given, dtype=dtype)
         self.modes = self.spectrum.modes(self.residual.reshape(-1, 1) if self.mixed else self.residual)
 
     @property
@@ -81,9 +83,9 @@ class Regression(eqx.Module):
         """Outputs at other rows, from their kernel `(m, n)` with the training rows and their `f0`."""
         n, k = self.residual.shape
         cross = cross_kernel(k_test_train, n, k, mixed=self.mixed)
-        first = first_outputs(f0, len(cross), k, "test")
+        first = first_outputs(f0, len(cross), k, "test").astype(self.f0.dtype)
         weighted = self._response(filter)[..., None] * self.modes
-        moved = self.spectrum.rows(weighted, _flat(cross, k).astype(np.float64, copy=False))
+        moved = self.spectrum.rows(weighted, _flat(cross, k))
         return first + moved.reshape(*moved.shape[:-2], len(cross), k)
 
     def _response(self, filter: AbstractFilter) -> Float[np.ndarray, "*times n"]:

@@ -1,13 +1,27 @@
 """From a graph to our combinators: branches begin where all paths meet, and end where they are joined."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..layers import AbstractLayer, AvgPool, Concat, Flatten, GlobalAvgPool, Identity, Product, Scale, Serial, Sum
-from ..signal import ArchitectureError
+from ..layers import (
+    AbstractLayer,
+    AvgPool,
+    Concat,
+    Flatten,
+    GlobalAvgPool,
+    Identity,
+    Product,
+    Sampled,
+    Scale,
+    Serial,
+    Sum,
+)
+from ..signal import ArchitectureError, Signal
 from ._formula import Formula, layer_of
 from ._graph import Apply, Beside, Graph, Node, Pointwise, Refused
+from ._paths import from_the_input
 
+_WIDTH = 256  # channels that are drawn for a layer that is sampled, where it takes any number
 _MOST_LAYERS = 20_000  # in the network: a branch that two others read is written twice
 
 
@@ -32,6 +46,8 @@ class Pieces:
     of_node: dict[int, int] = field(default_factory=dict)
     formulas: dict[int, tuple[int, Formula]] = field(default_factory=dict)  # node: its root (a piece), its function
     faults: dict[int, str] = field(default_factory=dict)
+    spans: dict[int, int] = field(default_factory=dict)  # what is sampled: its last piece, and the one before its first
+    sampled: dict[int, str] = field(default_factory=dict)  # the pieces inside, and why, if it is because of them
 
     joins: dict[tuple[int | None, tuple[int, ...]], int] = field(default_factory=dict)  # by axis, and all parts
     done: dict[tuple[int, Formula], int] = field(default_factory=dict)  # functions of pieces that are there already
@@ -125,31 +141,19 @@ class Builder:
 
     pieces: Sequence[Piece]
     shapes: Sequence[tuple[int, ...]]
-    above: list[int] = field(default_factory=list)  # of every piece, the last one that all paths to it pass
-    depth: list[int] = field(default_factory=list)
+    spans: Mapping[int, int]
+    above: Mapping[int, int]  # of every piece, the last one that all paths to it pass
     layers: int = 0
-
-    def __post_init__(self) -> None:
-        for piece in self.pieces:
-            meeting = piece.inputs[0] if piece.inputs else -1
-            for other in piece.inputs[1:]:
-                meeting = self._meeting(meeting, other)
-            self.above.append(meeting)
-            self.depth.append(0 if meeting < 0 else self.depth[meeting] + 1)
-
-    def _meeting(self, a: int, b: int) -> int:
-        while a != b:
-            if self.depth[a] < self.depth[b]:
-                a, b = b, a
-            a = self.above[a]
-        return a
 
     def chain(self, start: int, end: int) -> list[AbstractLayer]:
         """The layers from one piece to another, which all paths to the end pass."""
         layers: list[AbstractLayer] = []
         while end != start:
             piece, meeting = self.pieces[end], self.above[end]
-            if self._is_global_mean(piece):
+            if end in self.spans:
+                meeting = self.spans[end]
+                layers.append(self._sampled(meeting, end))
+            elif self._is_global_mean(piece):
                 layers.append(GlobalAvgPool())
                 meeting = self.above[meeting]
             else:
@@ -172,6 +176,13 @@ class Builder:
         pool, before = below.layer.pool, self.shapes[below.inputs[0]][:-1]
         return pool.window == before and pool.padding == "VALID"
 
+    def _sampled(self, start: int, end: int) -> Sampled:
+        """What lies between two pieces, sampled as one layer."""
+        inside = Builder(self.pieces, self.shapes, {}, self.above, self.layers)
+        layer, self.layers = _serial(inside.chain(start, end)), inside.layers
+        *sites, channels = self.shapes[start]
+        return Sampled(layer, width=_WIDTH if _takes(layer, (*sites, _WIDTH)) else channels)
+
     def _joined(self, piece: Piece, meeting: int) -> AbstractLayer:
         branches = [_serial(self.chain(meeting, end)) for end in piece.inputs]
         if piece.join == "sum":
@@ -185,6 +196,23 @@ def _known(piece: Piece) -> AbstractLayer:
     return piece.layer
 
 
+def _takes(layer: AbstractLayer, shape: tuple[int, ...]) -> bool:
+    """Whether what is sampled may read other channels than it has: branches with weights beside it may not."""
+    if _contains(layer, lambda one: bool(one.weights())) and _contains(
+        layer, lambda one: one.parts().join not in ("", "chain")
+    ):
+        return False
+    try:
+        layer.describe(Signal(shape, concrete=True, readouts=frozenset()))
+    except ArchitectureError:
+        return False
+    return True
+
+
+def _contains(layer: AbstractLayer, test: Callable[[AbstractLayer], bool]) -> bool:
+    return test(layer) or any(_contains(one, test) for one in layer.parts().layers)
+
+
 def _serial(layers: Sequence[AbstractLayer]) -> AbstractLayer:
     flat = [one for layer in layers for one in (layer.layers if isinstance(layer, Serial) else (layer,))]
     return Identity() if not flat else flat[0] if len(flat) == 1 else Serial(*flat)
@@ -194,4 +222,5 @@ def built(pieces: Pieces, output: int) -> Serial:
     """The network up to a node."""
     end = pieces.piece(output)
     shapes = [pieces.graph.nodes[piece.source].shape for piece in pieces.pieces]
-    return Serial(*Builder(pieces.pieces, shapes).chain(0, end))
+    above = from_the_input([piece.inputs for piece in pieces.pieces]).over
+    return Serial(*Builder(pieces.pieces, shapes, pieces.spans, above).chain(0, end))

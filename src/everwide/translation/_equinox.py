@@ -16,9 +16,22 @@ from ..activations import LeakyRelu
 from ..layers import Dropout, Identity, Scale
 from ._graph import Apply, At, Graph
 from ._jaxpr import Mark, marked, read_call
-from ._layout import CHANNELS, Untranslatable, Value, start
-from ._ops import EVALUATION, LEARNED, Weights, Window, changed, convolution, dense, normalized, pooled
-from ._reasons import ATTENTION, BATCH_NORM, MAX_POOL, RECURRENT, TOKENS
+from ._layout import CHANNELS, Untranslatable, Value, start, start_tokens
+from ._ops import (
+    EVALUATION,
+    LEARNED,
+    Weights,
+    Window,
+    changed,
+    convolution,
+    dense,
+    embedded,
+    largest,
+    normalized,
+    normalized_alone,
+    pooled,
+)
+from ._reasons import ATTENTION, BATCH_NORM, RECURRENT
 from ._weights import UNIFORM
 
 
@@ -47,9 +60,9 @@ def read_equinox(graph: Graph, module: Any, shape: Sequence[int], channels: int)
         return Marked(layer, len(marks) - 1)
 
     replaced = jax.tree_util.tree_map_with_path(mark, module, is_leaf=_is_read)
-    value = graph.begin(start(shape, channels=channels, batched=False))
-    call = _called(replaced)
-    return read_call(graph, type(module).__name__, call, marks, tuple(shape), value)
+    tokens = any(isinstance(mark.layer, nn.Embedding) for mark in marks)
+    inputs = start(shape, channels=channels, batched=False), start_tokens(shape, batched=False) if tokens else None
+    return read_call(graph, type(module).__name__, _called(replaced), marks, tuple(shape), inputs)
 
 
 def _called(module: Any) -> Callable[[Array], Any]:
@@ -100,8 +113,6 @@ def _linear(graph: Graph, at: At, layer: Any, x: Value) -> Value:
 
 
 def _conv(graph: Graph, at: At, layer: Any, x: Value) -> Value:
-    if layer.groups != 1:
-        raise Untranslatable(f"groups={layer.groups}: grouped and depthwise convolutions are not read yet")
     size, padding = tuple(layer.kernel_size), layer.padding
     if layer.padding_mode == "CIRCULAR" and padding == "SAME" and set(layer.stride) == {1}:
         padding = "CIRCULAR"
@@ -110,8 +121,8 @@ def _conv(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     if isinstance(padding, str) and padding not in ("SAME", "VALID", "CIRCULAR"):
         raise Untranslatable(f"padding={padding!r} is not known here")
     padding = padding if isinstance(padding, str) else tuple((int(low), int(high)) for low, high in padding)
-    window = Window(size, tuple(layer.stride), padding, tuple(layer.dilation))
-    fan_in = layer.in_channels * math.prod(size)
+    window = Window(size, tuple(layer.stride), padding, tuple(layer.dilation), groups=layer.groups)
+    fan_in = layer.in_channels // layer.groups * math.prod(size)
     return convolution(graph, at, x, _channels(x), window, layer.out_channels, _weights(at, layer, fan_in))
 
 
@@ -122,27 +133,23 @@ def _channels(x: Value) -> int:
 
 def _pool(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     kind = type(layer).__name__
-    if layer.operation is not lax.add:
-        raise Untranslatable(MAX_POOL.format(kind=kind, window=tuple(layer.kernel_size)))
     if layer.use_ceil:
         raise Untranslatable("use_ceil=True lets windows reach beyond the sites; pad them yourself")
     padding = tuple((int(low), int(high)) for low, high in layer.padding)
     window = Window(tuple(layer.kernel_size), tuple(layer.stride), padding if any(map(any, padding)) else "VALID")
-    if not kind.startswith("AvgPool"):
-        raise Untranslatable("only means over windows are read")
+    if not ((kind.startswith("AvgPool") and layer.operation is lax.add) or layer.operation is lax.max):
+        raise Untranslatable("only means over windows are read, and the largest numbers in them")
     axes = [axis for axis, group in enumerate(x.groups) if group != (CHANNELS,)]
-    return pooled(graph, at, x, axes, window)
+    return (largest if layer.operation is lax.max else pooled)(graph, at, x, axes, window)
 
 
 def _adaptive(graph: Graph, at: At, layer: Any, x: Value) -> Value:
-    if "Avg" not in type(layer).__name__:
-        raise Untranslatable(MAX_POOL.format(kind=type(layer).__name__, window="window"))
     axes = [axis for axis, group in enumerate(x.groups) if group != (CHANNELS,)]
     have, want = [x.described()[axis] for axis in axes], tuple(layer.target_shape)
     if any(int(h) % w for h, w in zip(have, want, strict=True)):
         raise Untranslatable(f"{have} sites become {want}: windows of different sizes are not read")
     size = tuple(int(h) // w for h, w in zip(have, want, strict=True))
-    return pooled(graph, at, x, axes, Window(size, size, "VALID"))
+    return (pooled if "Avg" in at.kind else largest)(graph, at, x, axes, Window(size, size, "VALID"))
 
 
 def _norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
@@ -153,11 +160,15 @@ def _norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
 
 
 def _group_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
-    if layer.groups == layer.channels:
-        raise Untranslatable("one channel a group: statistics of single channels stay random as their number grows")
     _unchanged(graph, at, layer)
+    if layer.groups == layer.channels:
+        return normalized_alone(graph, at, x, _channels(x), layer.eps, learned=layer.channelwise_affine)
     how = {"centred": True, "learned": layer.channelwise_affine, "groups": layer.groups}
     return normalized(graph, at, x, range(len(x.groups)), layer.eps, **how)
+
+
+def _embedding(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    return embedded(graph, at, x, (layer.num_embeddings, layer.embedding_size), layer.weight, 1.0)
 
 
 def _unchanged(graph: Graph, at: At, layer: Any) -> None:
@@ -210,7 +221,7 @@ _READERS: dict[type, Callable[[Graph, At, Any, Value], Value]] = {
     nn.BatchNorm: _batch_norm,
     nn.Dropout: _dropout,
     nn.PReLU: _prelu,
-    nn.Embedding: _refused(TOKENS),
+    nn.Embedding: _embedding,
     nn.MultiheadAttention: _refused(ATTENTION),
     nn.GRUCell: _refused(RECURRENT),
     nn.LSTMCell: _refused(RECURRENT),

@@ -16,6 +16,7 @@ class Outcome(Choice):
 
     EXACT = "exact"
     CHANGED = "changed"
+    SAMPLED = "sampled"
     UNKNOWN = "unknown"
 
 
@@ -101,7 +102,7 @@ class Graph:
     def apply(self, at: At, x: Value, op: Apply, groups: tuple[Group, ...] | None = None) -> Value:
         """A layer of one value; axes stay as they are, unless others are given."""
         try:
-            out = op.layer.describe(Signal(x.shape, gaussian=True)).shape
+            out = op.layer.describe(Signal(x.shape, concrete=True, readouts=frozenset())).shape  # laws come later
         except ArchitectureError as fault:
             raise Untranslatable(str(fault).rstrip(".")) from None
         assert None not in out  # widths are given everywhere

@@ -9,7 +9,7 @@ import numpy as np
 from ..layers import SiteMap
 from ._graph import Apply, At, Graph, renamed
 from ._layout import Untranslatable, Value
-from ._ops import Window, joined, pooled, reduced, taken
+from ._ops import Window, joined, largest, pooled, reduced, taken
 
 BATCH = 7  # examples of the batch that is sent through: a size that axes seldom have
 
@@ -64,8 +64,6 @@ def call_of(
 def _reason(name: str) -> str:
     if name in _CONTROL:
         return f"control flow ({name}) is not read; write the layers out, or use everwide.Repeat"
-    if "window_max" in name:
-        return "the largest of correlated Gaussians has no known law; means (avg_pool) have one"
     if name in ("dot_general", "conv_general_dilated", "ragged_dot"):
         return "it multiplies by weights that belong to no layer known here, or a signal by a signal (attention)"
     if name == "reduce_max":
@@ -124,8 +122,9 @@ def _sum(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any
     return graph.pointwise(at, "mul", (out, float(count)))
 
 
-def _window_sum(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
-    x, size = operands[0], [int(n) for n in params["window_dimensions"]]
+def _windows(params: Mapping[str, Any], x: Value) -> tuple[list[int], Window]:
+    """The axes over which a window slides, and how."""
+    size = [int(n) for n in params["window_dimensions"]]
     sites = [axis for axis, group in enumerate(x.groups) if len(group) == 1 and group[0] in x.sites]
     if any(n != 1 for axis, n in enumerate(size) if axis not in sites):
         raise Untranslatable("its window covers channels or examples")
@@ -134,9 +133,17 @@ def _window_sum(graph: Graph, at: At, params: Mapping[str, Any], operands: Seque
         raise Untranslatable("windows with gaps are not read")
     pick = tuple(size[axis] for axis in sites), tuple(int(params["window_strides"][axis]) for axis in sites)
     padding = tuple((int(params["padding"][axis][0]), int(params["padding"][axis][1])) for axis in sites)
-    window = Window(*pick, padding if any(map(any, padding)) else "VALID")
-    out = pooled(graph, at, x, sites, window)
-    return graph.pointwise(at, "mul", (out, float(math.prod(pick[0]))))
+    return sites, Window(*pick, padding if any(map(any, padding)) else "VALID")
+
+
+def _window_sum(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
+    axes, window = _windows(params, operands[0])
+    out = pooled(graph, at, operands[0], axes, window)
+    return graph.pointwise(at, "mul", (out, float(math.prod(window.size))))
+
+
+def _window_max(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
+    return largest(graph, at, operands[0], *_windows(params, operands[0]))
 
 
 def _slice(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
@@ -154,6 +161,7 @@ _CALLS: dict[str, Callable[[Graph, At, Mapping[str, Any], Sequence[Any], Any], V
     "concatenate": _concatenate,
     "expand_dims": _reshape,
     "reduce_sum": _sum,
+    "reduce_window_max": _window_max,
     "reduce_window_sum": _window_sum,
     "reshape": _reshape,
     "slice": _slice,

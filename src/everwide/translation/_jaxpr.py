@@ -38,11 +38,43 @@ def marked(number: int, x: Array, y: Array) -> Array:
 
 
 def read_call(
-    graph: Graph, name: str, call: Callable[[Array], Any], marks: Sequence[Mark], shape: tuple[int, ...], x: Value
+    graph: Graph,
+    name: str,
+    call: Callable[[Array], Any],
+    marks: Sequence[Mark],
+    shape: tuple[int, ...],
+    inputs: tuple[Value, Value | None],
 ) -> Value:
-    """The graph of a call on an array of that shape, which is the value `x`."""
+    """The graph of a call on an array of that shape: a value of numbers, or one of tokens where it takes no other."""
+    x, tokens = inputs
+    if tokens is not None and _takes_tokens(call, shape):
+        x, dtype = tokens, jnp.int32
+    else:
+        dtype = jnp.float32
+    program = _traced(name, call, jax.ShapeDtypeStruct(shape, dtype), x)
+    out = program.out_avals
+    if len(out) != 1:
+        raise ArchitectureError(
+            f"{name} returns {len(out)} arrays, expected one. Wrap it in a module that returns that."
+        )
+    results = _Walk(graph, marks).run(program.jaxpr, program.consts, [graph.begin(x)])
+    if not isinstance(results[0], Value):
+        raise ArchitectureError(f"{name} returns numbers that do not depend on its input.")
+    return results[0]
+
+
+def _takes_tokens(call: Callable[[Array], Any], shape: tuple[int, ...]) -> bool:
+    """Whether it takes whole numbers, and no others."""
     try:
-        program = jax.make_jaxpr(call)(jax.ShapeDtypeStruct(shape, jnp.float32))
+        jax.eval_shape(call, jax.ShapeDtypeStruct(shape, jnp.float32))
+    except (TypeError, ValueError, IndexError):
+        return True
+    return False
+
+
+def _traced(name: str, call: Callable[[Array], Any], array: jax.ShapeDtypeStruct, x: Value) -> ClosedJaxpr:
+    try:
+        return jax.make_jaxpr(call)(array)
     except jax.errors.ConcretizationTypeError as fault:
         raise ArchitectureError(
             f"{name} cannot be read without its data ({type(fault).__name__}). Control flow and conversions that "
@@ -52,18 +84,9 @@ def read_call(
     except (TypeError, ValueError, AssertionError, IndexError, AttributeError) as fault:
         batch = " (examples first)" if x.groups[0] == ("n",) else ""
         raise ArchitectureError(
-            f"{name} does not take an array of the shape {shape}{batch}: {type(fault).__name__}: "
+            f"{name} does not take an array of the shape {array.shape}{batch}: {type(fault).__name__}: "
             f"{' '.join(str(fault).split())[:300].rstrip('.')}. input_shape is the shape of one example as it is read."
         ) from None
-    out = program.out_avals
-    if len(out) != 1:
-        raise ArchitectureError(
-            f"{name} returns {len(out)} arrays, expected one. Wrap it in a module that returns that."
-        )
-    results = _Walk(graph, marks).run(program.jaxpr, program.consts, [x])
-    if not isinstance(results[0], Value):
-        raise ArchitectureError(f"{name} returns numbers that do not depend on its input.")
-    return results[0]
 
 
 class _Walk:

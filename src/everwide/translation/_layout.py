@@ -98,3 +98,11 @@ def start(shape: Sequence[int], *, channels: int, batched: bool) -> Value:
     labels = [str(i - (i > channels)) if i != channels else CHANNELS for i in range(len(shape))]
     groups = tuple((label,) for label in labels)
     return Value(0, ((BATCH,), *groups) if batched else groups, tuple(zip(labels, map(int, shape), strict=True)))
+
+
+def start_tokens(shape: Sequence[int], *, batched: bool = True) -> Value:
+    """An input of whole numbers: all of its axes are sites, and the last one holds the one channel too."""
+    sites = [(str(i),) for i in range(len(shape))]
+    groups = (*sites[:-1], (*sites[-1], CHANNELS))
+    sizes = (*((str(i), int(n)) for i, n in enumerate(shape)), (CHANNELS, 1))
+    return Value(0, ((BATCH,), *groups) if batched else groups, sizes)

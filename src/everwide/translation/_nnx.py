@@ -12,9 +12,21 @@ from ..layers import Dropout, Identity, Scale
 from ._graph import Apply, At, Graph
 from ._jax_calls import BATCH
 from ._jaxpr import Mark, marked, read_call
-from ._layout import Untranslatable, Value, start
-from ._ops import EVALUATION, LEARNED, Weights, Window, changed, convolution, dense, normalized
-from ._reasons import ATTENTION, BATCH_NORM, RECURRENT, TOKENS
+from ._layout import Untranslatable, Value, start, start_tokens
+from ._nnx_recurrent import read_rnn
+from ._ops import (
+    EVALUATION,
+    LEARNED,
+    Weights,
+    Window,
+    changed,
+    convolution,
+    dense,
+    embedded,
+    normalized,
+    normalized_alone,
+)
+from ._reasons import ATTENTION, BATCH_NORM
 from ._weights import TRUNCATED
 
 
@@ -29,8 +41,9 @@ def read_nnx(graph: Graph, module: Any, shape: Sequence[int], channels: int) -> 
         with _marking([layer for _, layer in _layers(own)]):
             return own(x)
 
-    value = graph.begin(start(shape, channels=channels, batched=True))
-    return read_call(graph, type(module).__name__, call, marks, (BATCH, *shape), value)
+    tokens = start_tokens(shape) if any(isinstance(mark.layer, nnx.Embed) for mark in marks) else None
+    inputs = start(shape, channels=channels, batched=True), tokens
+    return read_call(graph, type(module).__name__, call, marks, (BATCH, *shape), inputs)
 
 
 def _layers(module: Any) -> list[tuple[str, Any]]:
@@ -58,6 +71,8 @@ def _marked_call(original: Callable[..., Any], numbers: dict[int, int]) -> Calla
         number = numbers.get(id(self))
         if number is None:
             return original(self, x, *rest, **options)
+        if isinstance(self, _nnx().RNN) and (rest or options):
+            return original(self, x, *rest, **options)  # a scan, which is refused
         if options.get("deterministic") and isinstance(self, _nnx().Dropout):
             return x
         silent = isinstance(self, _nnx().Dropout | _nnx().BatchNorm)  # they write their state, and change no shape
@@ -99,14 +114,16 @@ def _linear(graph: Graph, at: At, layer: Any, x: Value) -> Value:
 
 def _conv(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     rank = len(layer.kernel_size)
-    if layer.feature_group_count != 1:
-        raise Untranslatable("grouped and depthwise convolutions are not read yet")
     if layer.mask is not None or _each(layer.input_dilation, rank) != (1,) * rank:
         raise Untranslatable("masked weights and dilated inputs are not read")
     window = Window(
-        tuple(layer.kernel_size), _each(layer.strides, rank), _padding(layer, rank), _each(layer.kernel_dilation, rank)
+        tuple(layer.kernel_size),
+        _each(layer.strides, rank),
+        _padding(layer, rank),
+        _each(layer.kernel_dilation, rank),
+        groups=layer.feature_group_count,
     )
-    fan_in = layer.in_features * math.prod(layer.kernel_size)
+    fan_in = layer.in_features // layer.feature_group_count * math.prod(layer.kernel_size)
     return convolution(graph, at, x, -1, window, layer.out_features, _weights(at, layer, fan_in))
 
 
@@ -136,11 +153,21 @@ def _norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
 
 def _group_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     if layer.group_size == 1:
-        raise Untranslatable("one channel a group: statistics of single channels stay random as their number grows")
+        return _instance_norm(graph, at, layer, x)
     _unchanged(graph, at, layer)
     axes = list(range(1, len(x.groups)))
     how = {"centred": True, "learned": layer.scale is not None, "groups": layer.num_groups}
     return normalized(graph, at, x, axes, layer.epsilon, **how)
+
+
+def _instance_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    _unchanged(graph, at, layer)
+    return normalized_alone(graph, at, x, -1, layer.epsilon, learned=layer.scale is not None)
+
+
+def _embed(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    size = layer.num_embeddings, layer.features
+    return embedded(graph, at, x, size, layer.embedding[...], 1 / layer.features)
 
 
 def _batch_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
@@ -193,7 +220,7 @@ def _nnx() -> Any:
 @functools.cache
 def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
     nnx = _nnx()
-    unread = (nnx.ConvTranspose, nnx.LinearGeneral, nnx.Einsum, nnx.InstanceNorm, nnx.SpectralNorm, nnx.WeightNorm)
+    unread = (nnx.ConvTranspose, nnx.LinearGeneral, nnx.Einsum, nnx.SpectralNorm, nnx.WeightNorm)
     return {
         nnx.Linear: _linear,
         nnx.Conv: _conv,
@@ -203,9 +230,10 @@ def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
         nnx.BatchNorm: _batch_norm,
         nnx.Dropout: _dropout,
         nnx.PReLU: _prelu,
-        nnx.Embed: _refused(TOKENS),
+        nnx.Embed: _embed,
+        nnx.InstanceNorm: _instance_norm,
         nnx.MultiHeadAttention: _refused(ATTENTION),
-        nnx.RNN: _refused(RECURRENT),
+        nnx.RNN: read_rnn,
         **{kind: _refused(_UNREAD) for kind in unread},
     }
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,26 @@ import numpy as np
 from ..layers import (
     AvgPool,
     Conv,
+    ConvDepthwise,
+    ConvGrouped,
     ConvTranspose,
     Dense,
+    Embedding,
     Flatten,
     GlobalAvgPool,
     GlobalSumPool,
     Index,
+    InstanceNorm,
     LayerNorm,
+    MaxPool,
     RmsNorm,
     SiteMap,
     SumPool,
 )
 from ._graph import Apply, At, Beside, Graph, Outcome, without
 from ._layout import BATCH, CHANNELS, Untranslatable, Value
-from ._weights import Drawn, Law
+from ._reasons import INSTANCE_NORM, MAX_POOL, TOKENS
+from ._weights import NORMAL, Drawn, Law
 
 EVALUATION = "evaluation mode: its statistics are 0 and 1, as before training"
 GROUPS = "groups of many channels have the statistics of all, where all have one law"
@@ -88,7 +94,7 @@ def flattened(graph: Graph, x: Value, axis: int) -> Value:
 class Window:
     """A window over the site axes, one number for each of them in the order of the framework's axes.
 
-    `padding` may be pairs, or "SAME", "VALID", "CIRCULAR". `transposed`: it upsamples.
+    `padding` may be pairs, or "SAME", "VALID", "CIRCULAR". `transposed`: it upsamples. `groups`: of channels.
     """
 
     size: tuple[int, ...]
@@ -96,6 +102,7 @@ class Window:
     padding: str | tuple[tuple[int, int], ...]
     dilation: tuple[int, ...] = ()
     transposed: bool = False
+    groups: int = 1
 
     def ordered(self, x: Value, axes: Sequence[int]) -> dict[str, Any]:
         """Arguments of our layers; `axes` are those of the array over which the window slides."""
@@ -115,10 +122,26 @@ def convolution(graph: Graph, at: At, x: Value, channels: int, window: Window, w
     """A convolution; `channels` is the axis of the channels, all others but examples are sites."""
     x.channels_at(channels, f"its channels are axis {channels}")
     axes = [i for i, group in enumerate(x.groups) if group not in ((BATCH,), (CHANNELS,))]
-    fan_in = x.size[CHANNELS] * math.prod(window.size)
+    before = x.size[CHANNELS]
+    fan_in = before // window.groups * math.prod(window.size)
     how = window.ordered(x, axes) | weights.scales(graph, fan_in)
-    layer = (ConvTranspose if window.transposed else Conv)(how.pop("window"), width=width, **how)
+    size = how.pop("window")
+    if window.groups == 1:
+        layer = (ConvTranspose if window.transposed else Conv)(size, width=width, **how)
+    elif window.transposed:
+        raise Untranslatable(f"groups={window.groups}: transposed convolutions in groups have no counterpart")
+    elif window.groups == before:
+        layer = ConvDepthwise(size, multiplier=width // before, **how)
+    else:
+        layer = ConvGrouped(size, groups=window.groups, width=width, **how)
     return graph.apply(at, x, Apply(layer, drawn=weights.drawn(fan_in)))
+
+
+def largest(graph: Graph, at: At, x: Value, axes: Sequence[int], window: Window) -> Value:
+    """The largest number in each window."""
+    how = window.ordered(x, axes)
+    layer = MaxPool(how.pop("window"), **how)
+    return graph.apply(at, x, Apply(layer, note=MAX_POOL.format(kind=at.kind, window=layer.window)))
 
 
 def pooled(graph: Graph, at: At, x: Value, axes: Sequence[int], window: Window, *, edges: bool = False) -> Value:
@@ -151,6 +174,8 @@ def reduced(graph: Graph, at: At, x: Value, axes: Sequence[int], *, keep: bool, 
 def taken(graph: Graph, at: At, x: Value, axis: int, item: int | slice) -> Value:
     """One place of a site axis, or a slice of it."""
     group = x.groups[axis]
+    if not group and isinstance(item, int):  # of size 1
+        return replace(x, groups=(*x.groups[:axis], *x.groups[axis + 1 :]))
     if len(group) != 1 or group[0] in (BATCH, CHANNELS):
         raise Untranslatable(f"it indexes axis {axis}, and only single site axes can be indexed; there are {x.words()}")
     items = (*[slice(None)] * int(group[0]), item)
@@ -183,9 +208,25 @@ def normalized(
         )
     sites = tuple(int(label) for label in x.sites if label in over)
     everywhere = bool(sites) and len(sites) == len(x.sites)
-    layer = (LayerNorm if centred else RmsNorm)(sites=everywhere or sites or False, eps=float(eps))
+    layer = (LayerNorm if centred else RmsNorm)(sites=everywhere or sites or False, eps=float(eps), groups=groups)
     notes = [GROUPS] * (groups > 1) + [LEARNED] * learned
     return graph.apply(at, x, Apply(layer, note="; ".join(notes)))
+
+
+def embedded(graph: Graph, at: At, x: Value, size: tuple[int, int], weight: Any, variance: float) -> Value:
+    """Normal vectors of that variance for tokens, which must be the input; `size`: how many, and their channels."""
+    if x.node != 0 or x.groups[-1][-1:] != (CHANNELS,):
+        raise Untranslatable(TOKENS)
+    w_std = math.sqrt(graph.census.variance(f"{at.place}.weight", weight, variance, NORMAL))
+    op = Apply(Embedding(*size, w_std=w_std), drawn=Drawn((at.place, id(weight)), NORMAL, 1))
+    return graph.apply(at, x, op, (*x.groups[:-1], x.groups[-1][:-1], (CHANNELS,)))
+
+
+def normalized_alone(graph: Graph, at: At, x: Value, channels: int, eps: float, *, learned: bool) -> Value:
+    """Each channel by itself, over all sites; `channels` is their axis."""
+    x.channels_at(channels, f"its channels are axis {channels}")
+    note = "; ".join([INSTANCE_NORM] + [LEARNED] * learned)
+    return graph.apply(at, x, Apply(InstanceNorm(float(eps)), note=note))
 
 
 def spread(graph: Graph, at: At, x: Value, like: Value) -> Value:

@@ -1,17 +1,26 @@
 """Why a layer has no known limit, and the way out: the same sentences for all frameworks."""
 
 BATCH_NORM = (
-    "it normalizes with the statistics of the batch, which has no limit here. In evaluation mode it is read as it is "
-    "at initialization, x / sqrt(1 + eps); instead={{'{kind}': everwide.LayerNorm(sites=True)}} is a normalization "
-    "that has a limit (without sites: LayerNorm()), everwide.Identity() leaves it out"
+    "it normalizes with the statistics of the batch: the kernel of two examples would depend on all others of the "
+    "batch, and here it is computed from the two alone. In evaluation mode it is read as it is at initialization, "
+    "x / sqrt(1 + eps); instead={{'{kind}': everwide.LayerNorm(sites=True)}} is a normalization that has a limit "
+    "(without sites: LayerNorm()), everwide.Identity() leaves it out, and everwide.empirical_ntk has the kernel of the "
+    "module as it is"
 )
 MAX_POOL = (
     "the largest of correlated Gaussians has no known law; instead={{'{kind}': everwide.AvgPool({window})}} has one"
 )
+INSTANCE_NORM = "statistics of single channels over few sites stay random; everwide.LayerNorm(sites=True) has a limit"
+GATES = "states behind gates have no known law along time"
 ATTENTION = (
     "softmax attention whose scores are divided by the root of their width has no known limit: the scores stay random. "
     "instead={{'{kind}': everwide.SelfAttention({width})}} divides by the width, and has one"
 )
-TOKENS = "tokens are looked up in a table; start from their embeddings, or use everwide's own layers"
-RECURRENT = "weights that are used at every step have a limit of their own, which is not read from modules"
+TOKENS = "it looks up numbers that are not the input of the module; only tokens that come in are read"
+RECURRENT = "weights that are used at every step have a limit of their own, which is not read from this layer"
 SOFTMAX = "a softmax over the outputs is no layer of a network that has a limit; leave it to the loss"
+RAW = "it is a function of the raw input, before any weights: do it to the data, and leave it out here"
+NOT_GAUSSIAN = "the law of what it reads is not known in closed form"
+INSIDE = "in one part with what is sampled"
+FILLER = "the vector of token {filler} is zero there, and one like all others here: mask the sites that hold it"
+OTHERS = "attention to another signal, and masks, are not read: queries, keys and values must be one signal"

@@ -1,15 +1,16 @@
-"""What became of a module, layer by layer: laws are followed through the graph, and faults get their place."""
+"""What became of a module, layer by layer."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .._trees import name
 from ..activations import Elementwise
 from ..layers import AbstractLayer, AvgPool, Conv, ConvTranspose, Dense, LayerNorm, RmsNorm, Scale, SiteMap, SumPool
-from ..signal import ArchitectureError, Signal
+from ..signal import Signal
 from ._build import Piece, Pieces
 from ._formula import layer_of
-from ._graph import Apply, Node, Outcome, Pointwise
+from ._graph import Apply, Node, Outcome
+from ._laws import laws
+from ._reasons import INSIDE
 from ._weights import NORMAL
 
 
@@ -26,7 +27,7 @@ class Row:
 
 def examined(pieces: Pieces) -> list[Row]:
     """A row for everything that the module does."""
-    signals = _laws(pieces)
+    signals = laws(pieces)
     read = {i for node in pieces.graph.nodes for i in node.inputs}
     rows = []
     for number, node in enumerate(pieces.graph.nodes):
@@ -39,7 +40,8 @@ def examined(pieces: Pieces) -> list[Row]:
         elif number in pieces.of_node:
             piece = pieces.pieces[pieces.of_node[number]]
             before = signals[piece.inputs[0]] if piece.inputs else None
-            rows.append(_known(node, piece, before, _function(pieces, number)))
+            row = _known(node, piece, before, _function(pieces, number))
+            rows.append(_marked(row, pieces.sampled.get(pieces.of_node[number])))
         elif number in read and node.at.place:
             rows.append(_row(node, "", Outcome.EXACT, "one function with what follows"))
     return [row for row in rows if row.place or row.layer != "Identity"]
@@ -71,6 +73,14 @@ def _known(node: Node, piece: Piece, before: Signal | None, function: str) -> Ro
     return _row(node, _words(op.layer), outcome, "; ".join(notes))
 
 
+def _marked(row: Row, why: str | None) -> Row:
+    """The same, where it is sampled: for a reason of its own, or with a layer that has one."""
+    if why is None:
+        return row
+    notes = [note for note in (why or (INSIDE if not row.note else ""), row.note) if note]
+    return Row(row.place, row.module, row.layer, Outcome.SAMPLED, "; ".join(notes))
+
+
 def _words(layer: AbstractLayer | None) -> str:
     """A layer, with the numbers that say what it is."""
     if isinstance(layer, Scale):
@@ -95,69 +105,3 @@ def _words(layer: AbstractLayer | None) -> str:
 def _short(text: str, most: int = 60) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= most else f"{flat[: most - 3]}..."
-
-
-def _laws(pieces: Pieces) -> list[Signal]:
-    """The signal after every piece; a fault is written down, and what follows is read as if it had not been there."""
-    signals: list[Signal] = []
-    seen: dict[object, str] = {}
-    for number, piece in enumerate(pieces.pieces):
-        node = pieces.graph.nodes[piece.source]
-        after = Signal(node.shape, gaussian=True, sources=frozenset({(number,)}))
-        if node.op is None:
-            after = Signal(node.shape)
-        elif piece.source not in pieces.faults:
-            before = [replace(signals[i], path=(number,)) for i in piece.inputs]
-            try:
-                _refuse_tied(node, seen)
-                after = _after(pieces, piece, before)
-            except ArchitectureError as fault:
-                pieces.faults[piece.source] = str(fault).rstrip(".")
-        signals.append(after)
-    return signals
-
-
-def _refuse_tied(node: Node, seen: dict[object, str]) -> None:
-    drawn = node.op.drawn if isinstance(node.op, Apply) else None
-    if drawn is None:
-        return
-    if drawn.key in seen:
-        raise ArchitectureError(
-            f"it has the weights of {seen[drawn.key]}: weights that are used twice have a limit of their own, which is "
-            "not computed here. Give each place weights of its own"
-        )
-    seen[drawn.key] = node.at.place
-
-
-def _after(pieces: Pieces, piece: Piece, before: Sequence[Signal]) -> Signal:
-    if piece.layer is not None:
-        if before[0].is_data and not piece.layer.weights() and _bends(pieces, piece):
-            raise ArchitectureError(
-                "it is a function of the raw input, before any weights: do it to the data, and leave it out here"
-            )
-        return piece.layer.describe(before[0])
-    first = before[0]
-    sources = frozenset[tuple[int, ...]]().union(*(one.sources for one in before))
-    shape = pieces.graph.nodes[piece.source].shape
-    if piece.join != "concat" or piece.axis is not None:
-        _refuse_shared(pieces, piece, before)
-    gaussian = piece.join != "product" and not (piece.join == "concat" and piece.axis is None)
-    return replace(first, shape=shape, gaussian=gaussian and all(one.gaussian for one in before), sources=sources)
-
-
-def _bends(pieces: Pieces, piece: Piece) -> bool:
-    return isinstance(pieces.graph.nodes[piece.source].op, Pointwise) and name(piece.layer) not in ("Scale", "Identity")
-
-
-def _refuse_shared(pieces: Pieces, piece: Piece, before: Sequence[Signal]) -> None:
-    """Two branches that show the same draws are not independent."""
-    for i, a in enumerate(before):
-        for b in before[:i]:
-            common = a.sources & b.sources
-            if common:
-                number = min(common)[0]
-                where = "the raw input" if number < 0 else pieces.graph.nodes[pieces.pieces[number].source].at.place
-                raise ArchitectureError(
-                    f"its branches share randomness: {where} is visible in single channels of both, so the law of "
-                    "their combination is not known. End one of the branches with a layer that has weights"
-                )

@@ -2,15 +2,20 @@
 
 import copy
 import inspect
+import operator
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..signal import ArchitectureError
 from ._graph import At, Graph
-from ._layout import Untranslatable, Value, start
+from ._layout import Untranslatable, Value, start, start_tokens
+from ._ops import taken
+from ._reasons import OTHERS
 from ._torch_calls import Call, read_call
 from ._torch_layers import read_layer
+from ._torch_tokens import Constants, zeros_only
 
 _BATCH = 7  # examples of the batch that is sent through: a size that axes seldom have
 
@@ -21,15 +26,17 @@ def read_torch(graph: Graph, module: Any, shape: Sequence[int], channels: int) -
     shapes = _without_numbers(module)
     traced = _traced(shapes)
     run = _Run(graph, module, _fx().Interpreter(_fx().GraphModule(shapes, traced)))
-    value = graph.begin(start(shape, channels=channels, batched=True))
     inputs = [node for node in traced.nodes if node.op == "placeholder"]
-    run.known[inputs[0]], run.values[inputs[0]] = _torch().empty(_BATCH, *shape, device="meta"), value
+    tokens = any(run.kind_of(user) == "Embedding" for user in inputs[0].users)
+    value = graph.begin(start_tokens(shape) if tokens else start(shape, channels=channels, batched=True))
+    dtype = _torch().int64 if tokens else None
+    run.known[inputs[0]], run.values[inputs[0]] = _torch().empty(_BATCH, *shape, device="meta", dtype=dtype), value
     run.known.update(zip(inputs[1:], _defaults(shapes).values(), strict=False))
     for node in traced.nodes:
         if node.op == "output":
             return run.result(node)
-        if node.op != "placeholder":
-            run.step(node)
+        if node.op != "placeholder" and (node.users or node.target is not operator.getitem):
+            run.step(node)  # one of several results that nobody reads need not be known
     raise AssertionError
 
 
@@ -41,17 +48,20 @@ class _Run:
         self.known: dict[Any, Any] = interpreter.env
         self.values: dict[Any, Value] = {}
         self.several: set[Any] = set()  # nodes that return tuples
+        self.constants = Constants(module, self.known)
 
     def step(self, node: Any) -> None:
         """Run a node on shapes, and read it."""
         at = self._at(node)
         try:
-            with warnings.catch_warnings():  # about speed: nothing is computed
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(), _torch().device("meta"):
+                warnings.simplefilter("ignore")  # about speed: nothing is computed
                 self.known[node] = self.interpreter.run_node(node)
         except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as fault:
             raise ArchitectureError(_misfit(at, fault, self._shapes(node))) from None
         inputs = [self.values[one] for one in node.all_input_nodes if one in self.values]
+        if not inputs:
+            self.constants.read(node)
         if not inputs or _is_about_shapes(self.known[node]):
             return
         self.values[node] = self._value(node, at, inputs)
@@ -82,7 +92,28 @@ class _Run:
         """The first of several results is what was read; others are not known."""
         if node.args[1] == 0:
             return inputs[0]
-        return self.graph.refuse(at, inputs, "only the first of several results is read", shape)
+        try:
+            return self._last_state(node, at, inputs[0])
+        except Untranslatable as fault:
+            return self.graph.refuse(at, inputs, str(fault), shape)
+
+    def _last_state(self, node: Any, at: At, states: Value) -> Value:
+        """The second result of a recurrent layer: its states at the last time, behind an axis of size 1."""
+        source = node.args[0]
+        own = self.module.get_submodule(str(source.target)) if source.op == "call_module" else None
+        kind = self.kind_of(source)
+        if own is None or kind not in ("RNN", "GRU", "LSTM"):
+            raise Untranslatable("only the first of several results is read")
+        if own.num_layers > 1 or own.bidirectional:
+            raise Untranslatable(
+                "last states of several layers or directions are not read; take the last of all states"
+            )
+        last = taken(self.graph, at, states, 1 if own.batch_first else 0, -1)
+        return replace(last, groups=((), *last.groups))
+
+    def kind_of(self, node: Any) -> str:
+        """The name of the class of a layer that is called."""
+        return type(self.module.get_submodule(str(node.target))).__name__ if node.op == "call_module" else ""
 
     def _read(self, node: Any, at: At, inputs: list[Value], shape: tuple[int, ...]) -> Value:
         if node.op == "call_module":
@@ -90,8 +121,11 @@ class _Run:
             layer = self.graph.replacement(at, own)
             if layer is not None:
                 return self.graph.replace(at, inputs[0], layer, shape)
-            if node.args[1:] and at.kind != "MultiheadAttention":
-                raise Untranslatable("it takes more than one argument")
+            states = at.kind in ("RNN", "LSTM", "GRU") and zeros_only(node.all_input_nodes[1:])
+            itself = at.kind == "MultiheadAttention" and len(node.args) == 3 and len(node.all_input_nodes) == 1
+            alone = not node.args[1:] and len(node.all_input_nodes) == 1
+            if not (alone or itself or states):
+                raise Untranslatable(OTHERS if at.kind == "MultiheadAttention" else "it takes more than one argument")
             return read_layer(self.graph, at, own, inputs[0])
         args, kwargs = self._arguments(node)
         layer = self.graph.replacement(at)
@@ -103,7 +137,7 @@ class _Run:
         return _fx().node.map_arg(node.args, self._look), _fx().node.map_arg(node.kwargs, self._look)
 
     def _look(self, node: Any) -> Any:
-        return self.values.get(node, self.known[node])
+        return self.values.get(node, self.constants.places.get(node, self.known[node]))
 
     def _at(self, node: Any) -> At:
         if node.op == "call_module":

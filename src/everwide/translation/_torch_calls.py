@@ -8,7 +8,8 @@ from typing import Any
 from ._graph import At, Graph, renamed
 from ._layout import Untranslatable, Value
 from ._ops import joined, reduced, spread, taken
-from ._torch_layers import adaptive, average, dropped, merged
+from ._torch_layers import adaptive, average, dropped, maximum, merged
+from ._torch_tokens import Places, add_places
 
 _PLAIN = {  # names of calls, and of operations in `_formula`
     "abs": "abs",
@@ -96,8 +97,6 @@ def read_call(graph: Graph, at: At, call: Call) -> Value:
         raise Untranslatable(
             "attention and softmax that are written out have no counterpart; see everwide.SelfAttention"
         )
-    if "max_pool" in call.name:
-        raise Untranslatable("the largest of correlated Gaussians has no known law; use avg_pool2d, which has")
     raise Untranslatable(f"a call of {call.name} is not known here; put it into a module, and name that in instead=")
 
 
@@ -106,7 +105,11 @@ def _binary(graph: Graph, at: At, call: Call) -> Value:
         raise Untranslatable(f"{call.name} with {dict(call.kwargs)} is not read; write it out")
     operands = [call.option("input", 0), call.option("other", 1, call.kwargs.get("exponent"))]
     values = [one for one in operands if isinstance(one, Value)]
-    if len(values) == 2:
+    if len(values) == 1 and _BINARY[call.name] in ("add", "sub"):
+        operands = [
+            add_places(graph, values[0], one, call.batch) if isinstance(one, Places) else one for one in operands
+        ]
+    elif len(values) == 2:
         operands = [spread(graph, at, one, other) for one, other in (values, values[::-1])]
     for one in operands:
         if not isinstance(one, Value | int | float):
@@ -188,7 +191,16 @@ def _avg_pool(graph: Graph, at: At, call: Call) -> Value:
 
 
 def _adaptive(graph: Graph, at: At, call: Call) -> Value:
-    return adaptive(graph, at, call.x, call.option("output_size", 1))
+    return adaptive(graph, at, call.x, call.option("output_size", 1), mean="avg" in call.name)
+
+
+def _max_pool(graph: Graph, at: At, call: Call) -> Value:
+    names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    how = [
+        call.option(name, i + 1, default)
+        for i, (name, default) in enumerate(zip(names, (2, None, 0, 1, False), strict=True))
+    ]
+    return maximum(graph, at, call.x, *how)
 
 
 def _squeeze(graph: Graph, at: At, call: Call) -> Value:
@@ -215,6 +227,8 @@ _CALLS: dict[str, Callable[[Graph, At, Call], Value]] = {
     "adaptive_avg_pool1d": _adaptive,
     "adaptive_avg_pool2d": _adaptive,
     "adaptive_avg_pool3d": _adaptive,
+    **{f"adaptive_max_pool{rank}d": _adaptive for rank in (1, 2, 3)},
+    **{f"max_pool{rank}d": _max_pool for rank in (1, 2, 3)},
     "avg_pool1d": _avg_pool,
     "avg_pool2d": _avg_pool,
     "avg_pool3d": _avg_pool,

@@ -10,8 +10,24 @@ from ..activations import LeakyRelu
 from ..layers import Dropout, Identity, Scale
 from ._graph import Apply, At, Graph
 from ._layout import BATCH, Untranslatable, Value
-from ._ops import EVALUATION, LEARNED, Weights, Window, changed, convolution, dense, flattened, normalized, pooled
-from ._reasons import ATTENTION, BATCH_NORM, MAX_POOL, RECURRENT, SOFTMAX, TOKENS
+from ._ops import (
+    EVALUATION,
+    LEARNED,
+    Weights,
+    Window,
+    changed,
+    convolution,
+    dense,
+    flattened,
+    largest,
+    normalized,
+    normalized_alone,
+    pooled,
+)
+from ._reasons import ATTENTION, BATCH_NORM, SOFTMAX
+from ._torch_attention import encoder, encoder_layer, read_attention
+from ._torch_recurrent import read_recurrent
+from ._torch_tokens import numbers, read_embedding
 from ._weights import UNIFORM
 
 # Names of `_formula`, and the numbers that they take.
@@ -54,15 +70,10 @@ def read_layer(graph: Graph, at: At, module: Any, x: Value) -> Value:
 
 
 def _reason(module: Any, kind: str, x: Value) -> str:
-    known = {"Embedding": TOKENS, "Softmax": SOFTMAX, "LogSoftmax": SOFTMAX, "LSTM": RECURRENT, "GRU": RECURRENT}
-    if kind in known or kind == "RNN":
-        return known.get(kind, RECURRENT)
-    if kind in ("MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer"):
-        width = module.embed_dim if kind == "MultiheadAttention" else x.shape[-1]
-        return ATTENTION.format(kind=kind, width=width)
-    if kind.startswith(("MaxPool", "AdaptiveMaxPool")):
-        window = _tuple(getattr(module, "kernel_size", 2), len(x.sites))
-        return MAX_POOL.format(kind=kind, window=window)
+    if kind in ("Softmax", "LogSoftmax"):
+        return SOFTMAX
+    if kind == "TransformerDecoderLayer":
+        return ATTENTION.format(kind=kind, width=x.shape[-1])
     return f"{kind} is not known here; instead={{{kind!r}: layer}} puts a layer of everwide in its place"
 
 
@@ -84,18 +95,11 @@ def _weights(graph: Graph, at: At, module: Any, fan: int) -> Weights:
     )
 
 
-def numbers(parameter: Any) -> Any:
-    """On the host; `None` where a module has shapes only."""
-    return None if parameter.is_meta else parameter.detach().double().cpu().numpy()
-
-
 def _linear(graph: Graph, at: At, module: Any, x: Value) -> Value:
     return dense(graph, at, x, module.out_features, _weights(graph, at, module, module.in_features))
 
 
 def _conv(graph: Graph, at: At, module: Any, x: Value) -> Value:
-    if module.groups != 1:
-        raise Untranslatable(f"groups={module.groups}: grouped and depthwise convolutions are not read yet")
     size, dilation = tuple(module.kernel_size), tuple(module.dilation)
     transposed = at.kind.startswith("ConvTranspose")
     reach = [d * (k - 1) for k, d in zip(size, dilation, strict=True)]
@@ -112,7 +116,7 @@ def _conv(graph: Graph, at: At, module: Any, x: Value) -> Value:
         padding = "CIRCULAR"
     elif module.padding_mode != "zeros":
         raise Untranslatable(f"padding_mode={module.padding_mode!r}: only zeros and circular are known here")
-    window = Window(size, tuple(module.stride), padding, dilation, transposed)
+    window = Window(size, tuple(module.stride), padding, dilation, transposed, module.groups)
     fan = module.weight.shape[1] * math.prod(size)
     return convolution(graph, at, x, 1, window, module.out_channels, _weights(graph, at, module, fan))
 
@@ -138,19 +142,45 @@ def _avg_pool(graph: Graph, at: At, module: Any, x: Value) -> Value:
     return average(graph, at, x, *how, edges=edges)
 
 
-def adaptive(graph: Graph, at: At, x: Value, size: Any) -> Value:
-    """Means over windows that make so many of them."""
+def maximum(graph: Graph, at: At, x: Value, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Value:
+    """The largest numbers in windows of the axes from 2 on; beyond the sites there are none."""
+    axes = range(2, len(x.groups))
+    if any(step != 1 for step in _tuple(dilation, len(axes))):
+        raise Untranslatable("windows with gaps are not read")
+    size, padding = _tuple(size, len(axes)), _tuple(padding, len(axes))
+    stride = size if stride is None or stride == () else _tuple(stride, len(axes))
+    have = [int(n) for n in x.described(1)[2:]]
+    pairs = tuple(zip(padding, map(_reach, have, size, stride, padding) if ceil else padding, strict=True))
+    return largest(graph, at, x, axes, Window(size, stride, pairs if any(map(any, pairs)) else "VALID"))
+
+
+def _reach(have: int, size: int, stride: int, padding: int) -> int:
+    """How far windows reach beyond the last site where their number is rounded up."""
+    count = -(-(have + 2 * padding - size) // stride) + 1
+    count -= (count - 1) * stride >= have + padding  # a window begins at a site, or in the padding before them
+    return max((count - 1) * stride + size - have - padding, 0)
+
+
+def _max_pool(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    if module.return_indices:
+        raise Untranslatable("return_indices=True is not read")
+    how = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
+    return maximum(graph, at, x, *how)
+
+
+def adaptive(graph: Graph, at: At, x: Value, size: Any, *, mean: bool = True) -> Value:
+    """Means over windows that make so many of them, or the largest numbers in them."""
     axes = range(2, len(x.groups))
     have = [math.prod(x.size[label] for label in x.groups[axis]) for axis in axes]
     want = [h if w is None else w for h, w in zip(have, _tuple(size, len(axes)), strict=True)]
     if any(h % w for h, w in zip(have, want, strict=True)):
         raise Untranslatable(f"{have} sites become {want}: windows of different sizes are not read")
     window = tuple(h // w for h, w in zip(have, want, strict=True))
-    return pooled(graph, at, x, axes, Window(window, window, "VALID"))
+    return (pooled if mean else largest)(graph, at, x, axes, Window(window, window, "VALID"))
 
 
 def _adaptive(graph: Graph, at: At, module: Any, x: Value) -> Value:
-    return adaptive(graph, at, x, module.output_size)
+    return adaptive(graph, at, x, module.output_size, mean="Avg" in at.kind)
 
 
 def _layer_norm(graph: Graph, at: At, module: Any, x: Value) -> Value:
@@ -163,11 +193,18 @@ def _layer_norm(graph: Graph, at: At, module: Any, x: Value) -> Value:
 
 
 def _group_norm(graph: Graph, at: At, module: Any, x: Value) -> Value:
-    if module.num_groups == module.num_channels:
-        raise Untranslatable("one channel a group: statistics of single channels stay random as their number grows")
     _unchanged(graph, at, module)
+    if module.num_groups == module.num_channels:
+        return normalized_alone(graph, at, x, 1, module.eps, learned=module.affine)
     axes = [i for i, group in enumerate(x.groups) if group != (BATCH,)]
     return normalized(graph, at, x, axes, module.eps, centred=True, learned=module.affine, groups=module.num_groups)
+
+
+def _instance_norm(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    if module.track_running_stats and not module.training:
+        return _batch_norm(graph, at, module, x)
+    _unchanged(graph, at, module)
+    return normalized_alone(graph, at, x, 1, module.eps, learned=module.affine)
 
 
 def _batch_norm(graph: Graph, at: At, module: Any, x: Value) -> Value:
@@ -234,6 +271,10 @@ def _tuple(value: Any, rank: int) -> tuple[Any, ...]:
 
 _READERS: dict[str, Callable[[Graph, At, Any, Value], Value]] = {
     "Linear": _linear,
+    "Embedding": read_embedding,
+    "RNN": read_recurrent,
+    "LSTM": read_recurrent,
+    "GRU": read_recurrent,
     "Flatten": _flatten,
     "GroupNorm": _group_norm,
     "Identity": _identity,
@@ -251,6 +292,18 @@ for _rank in ("1d", "2d", "3d"):
         f"ConvTranspose{_rank}": _conv,
         f"AvgPool{_rank}": _avg_pool,
         f"AdaptiveAvgPool{_rank}": _adaptive,
+        f"AdaptiveMaxPool{_rank}": _adaptive,
+        f"MaxPool{_rank}": _max_pool,
+        f"InstanceNorm{_rank}": _instance_norm,
         f"BatchNorm{_rank}": _batch_norm,
         f"Dropout{_rank}": _dropout,
     }
+
+
+def _reader(kind: str) -> Callable[[Graph, At, Any, Value], Value]:
+    return _READERS[kind]
+
+
+_READERS["MultiheadAttention"] = read_attention
+_READERS["TransformerEncoderLayer"] = encoder_layer(_reader)
+_READERS["TransformerEncoder"] = encoder(_READERS["TransformerEncoderLayer"], _reader)

@@ -29,7 +29,7 @@ class Translation:
     - `net`: the network. `input_shape`: of one example, sites first and channels last.
     - `rows`: what became of every layer, each with its `place`, `module`, `layer`, `outcome` and `note`.
     - `parametrization`: in which the tangent kernel is that of the module: its framework's, "standard".
-    - `channels`: the axis of the channels in an example of the module.
+    - `channels`: the axis of the channels in an example of the module; `None` where it reads tokens.
     """
 
     net: AbstractLayer
@@ -37,7 +37,7 @@ class Translation:
     rows: tuple[Row, ...]
     module: str
     framework: str
-    channels: int
+    channels: int | None
     parametrization: Parametrization = Parametrization.STANDARD
 
     def examples(self, x: Any) -> np.ndarray:
@@ -47,12 +47,14 @@ class Translation:
             x: `(n, *shape)`, where shape is the `input_shape` that the module was translated for.
 
         Returns:
-            `(n, *sites, channels)`.
+            `(n, *sites, channels)`; tokens have one channel.
         """
         batch = np.asarray(x)
+        if self.channels is None and batch.ndim == len(self.input_shape):
+            return batch[..., None]
         if batch.ndim != len(self.input_shape) + 1:
             raise InputError(f"x has shape {batch.shape}, expected a batch of examples (n, *input_shape).")
-        return np.moveaxis(batch, self.channels + 1, -1)
+        return batch if self.channels is None else np.moveaxis(batch, self.channels + 1, -1)
 
     def __str__(self) -> str:
         head = ("place", self.module, "everwide", "outcome", "note")
@@ -67,9 +69,10 @@ class Translation:
         """In a sentence: how much of the module is exact."""
         amount = {outcome: sum(row.outcome is outcome for row in self.rows) for outcome in Outcome}
         changes = several(amount[Outcome.CHANGED], "has", "have")
+        sampled = f", {several(amount[Outcome.SAMPLED], 'is', 'are')} sampled" if amount[Outcome.SAMPLED] else ""
         return (
             f"{several(len(self.rows), 'layer')} of {self.module} ({self.framework}) in the limit of infinite width: "
-            f"{amount[Outcome.EXACT]} exact, {changes} a stated change."
+            f"{amount[Outcome.EXACT]} exact, {changes} a stated change{sampled}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,7 +137,8 @@ def from_module(
     best.graph.census.require_untrained(type(module).__name__)
     net, shape = built(best.pieces, best.graph.output), best.graph.nodes[0].shape
     net.describe(Signal(shape))
-    return Translation(net, shape, tuple(best.rows), type(module).__name__, framework.name, best.channels)
+    channels = best.channels if len(shape) == len(given) else None
+    return Translation(net, shape, tuple(best.rows), type(module).__name__, framework.name, channels)
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def _best(readings: Sequence[Callable[[], _Reading]]) -> _Reading:
             faults.append(fault)
     if not done:
         raise faults[0]
-    return min(done, key=lambda one: len(one.unknown))
+    return min(done, key=lambda one: (len(one.unknown), len(one.pieces.sampled)))
 
 
 def _reading(

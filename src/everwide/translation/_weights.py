@@ -37,6 +37,7 @@ class Law:
 
 NORMAL = Law("normal", math.inf, 3.0)
 UNIFORM = Law("uniform", math.sqrt(3.0), 1.8)
+ORTHOGONAL = Law("orthogonal", math.inf, 3.0)
 TRUNCATED = Law("truncated normal", 2 / _TRUNCATED_STD, 2.3654)
 
 
