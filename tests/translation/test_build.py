@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from flax import nnx
 
 import everwide as ew
 from everwide import activations as act
@@ -127,6 +128,27 @@ def test_branches_that_share_draws_are_sampled():
     assert [type(layer).__name__ for layer in limit.net.layers] == ["Dense", "Sampled"]
     limit = ew.from_module(Net(fn), (4,))
     assert "Product" in {type(visit.layer).__name__ for visit in walk(limit.net)}
+
+
+class Dense(nnx.Module):
+    """Branches side by side, normalized as before training, and then an activation: the layers of a DenseNet."""
+
+    def __init__(self, rngs):
+        self.first, self.second = nnx.Linear(4, 8, rngs=rngs), nnx.Linear(8, 8, rngs=rngs)
+        self.norm = nnx.BatchNorm(16, use_running_average=True, epsilon=3.0, rngs=rngs)
+        self.last = nnx.Linear(16, 2, rngs=rngs)
+
+    def __call__(self, x):
+        h = self.first(x)
+        return self.last(nnx.relu(self.norm(jnp.concatenate([h, self.second(nnx.relu(h))], -1))))
+
+
+def test_a_constant_factor_between_a_concatenation_and_an_activation_is_exact():
+    limit = ew.from_module(Dense(nnx.Rngs(0)), (4,))
+    assert {str(row.outcome) for row in limit.rows} <= {"exact", "changed"}
+    assert act.TwoSlope(0.0, 0.5) in [visit.layer for visit in walk(limit.net)]
+    params = limit.net.init(jax.random.key(0), (4,))
+    assert limit.net.apply(params, jnp.ones(4)).shape == (2,)
 
 
 def test_formulas_are_equal_by_their_steps():

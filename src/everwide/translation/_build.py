@@ -98,7 +98,11 @@ def pieces_of(graph: Graph) -> Pieces:
             out.put(number, Piece(number, shared, join="concat", axis=node.op.axis))
             out.joins[node.op.axis, inputs] = out.of_node[number]
         elif isinstance(node.op, Apply):
-            out.put(number, Piece(number, inputs, node.op.layer))
+            layer = node.op.layer
+            if isinstance(layer, Scale) and out.pieces[inputs[0]].join == "concat":  # one function with what follows
+                out.formulas[number] = inputs[0], Formula.joined("mul", (None, float(layer.factor)), [Formula()])
+                continue
+            out.put(number, Piece(number, inputs, layer))
         elif isinstance(node.op, Refused):
             out.faults[number] = node.op.reason
             out.put(number, Piece(number, inputs[:1]))

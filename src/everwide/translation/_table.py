@@ -43,7 +43,8 @@ def examined(pieces: Pieces) -> list[Row]:
             row = _known(node, piece, before, _function(pieces, number))
             rows.append(_marked(row, pieces.sampled.get(pieces.of_node[number])))
         elif number in read and node.at.place:
-            rows.append(_row(node, "", Outcome.EXACT, "one function with what follows"))
+            notes = [node.op.note] if isinstance(node.op, Apply) and node.op.note else []
+            rows.append(_row(node, "", Outcome.EXACT, "; ".join([*notes, "one function with what follows"])))
     return [row for row in rows if row.place or row.layer != "Identity"]
 
 
