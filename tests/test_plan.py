@@ -27,7 +27,7 @@ def test_conjugate_gradients_cost_a_triangle_and_its_products():
     assert seconds / 60 < found.minutes < 1.5 * seconds / 60
     assert found.bytes == pytest.approx(2 * n**2, rel=0.1)
     half = option("the same, in 16 bits", n)
-    assert found.minutes < half.minutes < 3 * found.minutes
+    assert found.minutes < half.minutes < 4 * found.minutes
     assert half.bytes == pytest.approx(n**2, rel=0.1)
     again = option("the same, recomputed", n)
     assert again.minutes * 60 > 30 * n**2 / 2 / 50e6

@@ -24,7 +24,7 @@ _ENOUGH = 0.25  # seconds that a rate is measured for
 _MOST_ROWS = 1024  # of a trial of the kernel
 _ITERATIONS = 30  # of conjugate gradients, to a residual of 1e-3 or 1e-4, with pivots
 _REFINEMENTS, _WIDER = 6, 4  # products of a factor that is refined, and what those in float64 cost more
-_MENDED = 4  # times that a kernel is computed, where one in 16 bits is kept
+_MENDED, _MORE = 4, 3  # of a kernel in 16 bits: how often it is computed, and how many times more products it takes
 _TILES = 1 << 28  # bytes of tiles that are under way
 _EFFICIENCY = 0.8  # of a factorization, beside a product
 _DAY = 24 * 60  # minutes
@@ -186,7 +186,7 @@ def costs(n: int, rates: Rates, *, outputs: int, memory: int, workers: int = 1, 
         option("cholesky", "cholesky", form + 3 * factor / rates.double, 28 * n**2),
         option("cholesky, float32", SingleCholesky(), form + 2 * factor / rates.single + refined, 4.2 * n**2),
         option("conjugate gradients", gradients, form + near + _ITERATIONS * product, 2 * n**2 + beside),
-        option("the same, in 16 bits", gradients, _MENDED * form + near + 1.5 * _ITERATIONS * product, n**2 + beside),
+        option("the same, in 16 bits", gradients, _MENDED * form + near + _MORE * _ITERATIONS * product, n**2 + beside),
         option("the same, recomputed", gradients, _ITERATIONS * (form + product) + near, beside + _TILES),
         option(*_nystrom(n, rates, outputs), exact=False),
     ]

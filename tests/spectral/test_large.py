@@ -127,6 +127,13 @@ def test_where_the_ridge_is_below_sixteen_bits_the_true_residual_is_told():
     assert solution.report.stopped_by != "residual"
 
 
+@pytest.mark.parametrize("held", [0, 30])
+def test_seconds_are_those_of_all_iterations(held):
+    told = []
+    how = sp.ConjugateGradients(tolerance=1e-6, held=held, progress=told.append)
+    assert sp.solve(rows(), Y, ridge=RIDGE, solver=how).report.seconds >= told[-1].seconds > 0
+
+
 def test_a_network_as_an_operator():
     net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(1))
     x = X.astype(np.float32)

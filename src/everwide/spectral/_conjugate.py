@@ -83,7 +83,8 @@ class ConjugateGradients(AbstractLargeSolver):
         run = Run(kernel, near, Limits(self.iterations, held, self.seed, self.progress), began, coarse(kernel))
         task = Task([problem], problem.y, began_with, np.full(problem.y.shape[1], self.tolerance))
         if not held:
-            return Iterated(problem, clock.perf_counter() - began, kernel, run.refined(task), run, pivots, self)
+            outcome = run.refined(task)
+            return Iterated(problem, clock.perf_counter() - began, kernel, outcome, run, pivots, self)
         first = run.until_held_out_stops(task)
         task = task._replace(start=first.x, tolerances=np.maximum(first.residuals, task.tolerances))
         outcome = run.refined(task)
