@@ -7,7 +7,7 @@ from ._scaling import TARGET_FENCE, Fences
 
 _MOST = 0.1  # of all rows
 _FEWEST = 20  # rows, of which fewer tell nothing
-_GAP = 8.0  # how many times as far from the middle as the farthest of the others
+_GAP = 5.0  # how many times as far from the middle as the farthest of the others
 _GAUSSIAN = 0.6745  # half of a Gaussian's values are within so many standard deviations
 _TOLD = 0.3  # of them beside another one: then columns tell of them
 

@@ -12,7 +12,7 @@ from ._choice import Goal, Task
 from ._readers import Looking
 
 RIDGES = 10.0 ** np.arange(-9, 1.01, 0.5)
-_SMALL_LEAF, HUGE = 2000, 100_000  # rows of a leaf where there are more rows than this
+_SMALL_LEAF, HUGE = 1000, 100_000  # rows of a leaf where there are more rows than this
 _STEP, _MOST_STEPS = 10**0.5, 8  # of a walk over ridges
 
 
