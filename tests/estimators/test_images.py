@@ -102,6 +102,7 @@ def test_small_images_are_not_pooled():
     assert isinstance(image_scaling(np.ones((300, 7, 9, 1)), np.ones((300, 1)), np.ones(300), "ntk", 0), InputScaling)
 
 
+@pytest.mark.slow
 def stripes(n, side=8):
     """Lying or standing stripes somewhere in a bright or dark image, under a smooth light that says nothing."""
     label = np.arange(n) % 2

@@ -120,6 +120,7 @@ AGGREGATES = {"aggregate": (None, (3, 2)), "aggregate_axis": ((0,), (3, 2, 2))}
 # A head costs as much as a layer: few heads, narrow keys and values in a wide network.
 # Relu and abs of scores need keys of more channels than that: here 1 / channels is a third of their tangent kernel.
 SOFT = [name for name, options in ATTENTIONS.items() if options.get("mechanism") not in ("relu", "abs")]
+BRIEF = ("attention", "attention_causal", "attention_sqrt_positions", "transformer")
 SMALL_HEADS = {"heads": 16, "key_width": 32, "value_width": 32}
 
 
@@ -129,7 +130,9 @@ def test_layers_agree_with_their_limit(name):
     assert_conforms(layer, shape, noisy=name == "dropout", **SIZES.get(name, {}))
 
 
-@pytest.mark.parametrize("name", SOFT)
+@pytest.mark.parametrize(
+    "name", [name if name in BRIEF else pytest.param(name, marks=pytest.mark.slow) for name in SOFT]
+)
 def test_attention_agrees_with_its_limit(name):
     assert_conforms(_attention(name, **SMALL_HEADS), (3, 2), draws=64, bias=0.06)
 

@@ -16,6 +16,7 @@ MASK = np.array([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 1, 1]], bool)
 INPUTS = ew.Inputs(jnp.asarray(TOKENS[..., None], jnp.float32), jnp.asarray(MASK))
 
 
+@pytest.mark.slow
 def test_embeddings_agree_with_their_limit():
     body = ew.Serial(Embedding(10, w_std=1.3), ew.Relu(), ew.Dense(w_std=1.2, b_std=0.2))
     assert_conforms(body, None, inputs=INPUTS, whole=True)

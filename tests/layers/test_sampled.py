@@ -67,6 +67,8 @@ def test_layers_whose_limit_is_known_are_estimated_right():
         assert np.array_equal(getattr(sampled, field), getattr(sampled, field).T)
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("trained", ["below", "inside"])
 def test_each_part_of_a_tangent_kernel_is_estimated_closely(trained):
     """Alone, so that a fifth of it would be seen."""
@@ -91,6 +93,7 @@ def test_a_tolerance_is_reached_by_more_draws():
     assert_near(ew.nngp(net, x), exact.nngp, rough.error.nngp)
 
 
+@pytest.mark.slow
 def test_a_plan_marks_what_is_sampled():
     plan = ew.explain(network(Sampled(CASES["max_pool"])), (4, 2))
     assert [step.name for step in plan.steps if step.is_sampled] == ["Sampled"]
@@ -123,6 +126,7 @@ def test_stochastic_depth_is_the_mean_over_networks_without_some_branches():
     assert len(passes) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("net", "message"),
     [
@@ -138,6 +142,7 @@ def test_what_cannot_be_sampled_is_refused(net, message):
         ew.explain(net, (4, 2))
 
 
+@pytest.mark.slow
 def test_sampled_weights_in_the_standard_parametrization():
     """Of as many channels as the network has, whatever number is drawn; the layer behind counts its inputs right."""
     inside = ew.Serial(ew.Relu(), ew.Dense(24, w_std=1.3, b_std=0.3), ew.Relu())

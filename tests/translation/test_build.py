@@ -57,7 +57,7 @@ def reads_twice(layers, x):
     return d(jax.nn.relu(b(jax.nn.relu(h)))) + c(jax.nn.relu(h)) * 2.0
 
 
-@pytest.mark.parametrize("fn", [nested, crossing, reads_twice])
+@pytest.mark.parametrize("fn", [pytest.param(nested, marks=pytest.mark.slow), crossing, reads_twice])
 def test_branches_have_the_kernel_of_their_recursion(fn):
     """Against the recursion on numbers, in which every value is computed once: `K` of a sum is the sum of `K`s."""
     limit = ew.from_module(Net(fn), (4,))

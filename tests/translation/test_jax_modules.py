@@ -229,7 +229,7 @@ def asked(name, layers):
     return {"tokens": VOCABULARY if name == "words" else 0, "draws": 32 if "Sampled" in layers else None}
 
 
-@pytest.mark.parametrize("name", cases(EQUINOX, {"vision", "words", "pooled"}))
+@pytest.mark.parametrize("name", cases(EQUINOX, {"vision", "words", "pooled", "tokens"}))
 def test_equinox(name):
     kind, shape, draws, layers = EQUINOX[name]
     require_layers(ew.from_module(kind(8, jr.key(0)), shape), layers)

@@ -217,10 +217,16 @@ def _nnx() -> Any:
     return nnx
 
 
+def _kinds(*names: str) -> tuple[type, ...]:
+    """Those that this version of Flax has."""
+    nnx = _nnx()
+    return tuple(getattr(nnx, name) for name in names if hasattr(nnx, name))
+
+
 @functools.cache
 def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
     nnx = _nnx()
-    unread = (nnx.ConvTranspose, nnx.LinearGeneral, nnx.Einsum, nnx.SpectralNorm, nnx.WeightNorm)
+    unread = _kinds("ConvTranspose", "LinearGeneral", "Einsum", "SpectralNorm", "WeightNorm")
     return {
         nnx.Linear: _linear,
         nnx.Conv: _conv,
@@ -240,5 +246,4 @@ def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
 
 def _composite() -> tuple[type, ...]:
     """Layers that contain others, and are read, or refused, as a whole."""
-    nnx = _nnx()
-    return nnx.MultiHeadAttention, nnx.RNN, nnx.SpectralNorm, nnx.WeightNorm
+    return _kinds("MultiHeadAttention", "RNN", "SpectralNorm", "WeightNorm")
