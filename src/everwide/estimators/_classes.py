@@ -123,7 +123,7 @@ def _pair(score: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 2"]:
 
 def has_labels(y: Any) -> bool:
     """Whether `y` has a column of zeros and ones for each of several labels."""
-    shape = np.shape(y) if not hasattr(y, "shape") else y.shape
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y, dtype=object).shape
     return len(shape) == 2 and shape[1] > 1 and type_of_target(y) == "multilabel-indicator"
 
 
