@@ -260,3 +260,17 @@ def test_the_narrower_width_alone_must_be_large(widths):
     limit, error = ew.ntk(net, np.asarray(x)), draws.std(0, ddof=1) / 40**0.5
     assert (error < 0.05 * limit[0, 0]).all()
     assert np.abs((draws.mean(0) - limit) / error).max() < 4
+
+
+@pytest.mark.parametrize("pairs", [0, 3, 60])
+def test_rows_that_are_nearly_parallel_keep_their_angles_in_float32(pairs):
+    """Few in a tile, or many, go ways of their own: the angle is the root of what rounding would lose."""
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(2, 100, 40)).astype(np.float32)
+    some = rng.choice(100, (2, pairs))
+    z[some[1]] = x[some[0]] + 1e-4 * rng.normal(size=(pairs, 40))
+    net = ew.Serial(ew.Dense(), ew.Relu(), ew.Dense(), ew.Relu(), ew.Dense(1))
+    single = ew.gram(net, x, z)
+    double = ew.gram(net, x.astype(np.float64), z.astype(np.float64))
+    np.testing.assert_allclose(single.ntk, double.ntk, rtol=2e-6, atol=1e-6)
+    np.testing.assert_allclose(single.nngp, double.nngp, rtol=2e-6, atol=1e-6)

@@ -23,6 +23,7 @@ from ..signal import Demand, Pairs, Parametrization, Signal
 
 # Below this complement of the correlation, float32 products lose the angle (its error is eps / angle).
 _NEARLY_PARALLEL = 1e-2
+_FEW_PARALLEL = 32  # rows of a tile that have such partners: theirs alone are multiplied again
 _EQUAL = 32 * float(np.finfo(np.float64).eps)  # examples whose squared distance is below this part of their norms
 _LARGEST_TILE = 512
 _WORKSPACE = 48 << 20  # bytes of temporaries in a tile: larger ones fall out of the caches
@@ -278,16 +279,30 @@ def _cross_without_sites(x1: Array, x2: Array) -> Covariance:
         parallel = jnp.minimum(minus, plus) < _NEARLY_PARALLEL * (high1 + high2)
         parallel = parallel & ~jnp.eye(len(x1), dtype=bool) if x1 is x2 else parallel  # the engine knows the diagonal
 
-        def exact():
-            return (_product(_widened(x1), _widened(x2)) - _widened(cov)).astype(cov.dtype)
-
-        rest = 2 * lax.cond(jnp.any(parallel), exact, lambda: jnp.zeros_like(cov))
+        rest = 2 * _rounded_off(x1, x2, cov, parallel)
         minus, plus = minus + (low - rest), plus + (low + rest)
     elif cov.dtype == np.float64:  # rounding would part equal examples by its square root
         rounding = _EQUAL * (high1 + high2)
         minus, plus = (jnp.where(apart < rounding, 0, apart) for apart in (minus, plus))
     limits = (clamp(apart, 0.0, jnp.inf) for apart in (minus, plus))
     return Covariance(cov, jnp.zeros_like(cov), *limits, pairs=Pairs.SAME_SITE)
+
+
+def _rounded_off(x1: Array, x2: Array, cov: Array, asked: Array) -> Array:
+    """What products in float32 lack where it is `asked` for: of few rows alone, of all where there are more."""
+    few = min(_FEW_PARALLEL, len(x1))
+    concerned = jnp.any(asked, axis=1)
+
+    def lacking(rows: Array, products: Array) -> Array:
+        return (_product(_widened(rows), _widened(x2)) - _widened(products)).astype(cov.dtype)
+
+    def of_few() -> Array:
+        rows = jnp.nonzero(concerned, size=few, fill_value=0)[0]
+        return jnp.zeros_like(cov).at[rows].set(lacking(x1[rows], cov[rows]))
+
+    some = jnp.count_nonzero(concerned)
+    ways = [lambda: jnp.zeros_like(cov), of_few, lambda: lacking(x1, cov)]
+    return lax.switch(jnp.where(some == 0, 0, jnp.where(some <= few, 1, 2)), ways)
 
 
 def _product(x1: Array, x2: Array) -> Array:
