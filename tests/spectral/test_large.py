@@ -140,7 +140,7 @@ def test_a_network_as_an_operator():
     for which in ("ntk", "nngp"):
         kernel = ew.operator(net, x, which=which, tile=128)
         matrix = getattr(ew, which)(net, x)
-        np.testing.assert_allclose(kernel.dense(), matrix, rtol=1e-5)
+        np.testing.assert_allclose(kernel.dense(), matrix, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(kernel.predict(x[:7], Y), matrix[:7] @ Y, rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(kernel.block(np.array([3, 5]), slice(0, N)).shape, (2, N))
 

@@ -45,3 +45,4 @@ from ._operator import MatrixBlocks as MatrixBlocks
 from ._operator import Reader as Reader
 from ._operator import RowBlocks as RowBlocks
 from ._operator import as_operator as as_operator
+from ._operator import side_by_side as side_by_side

@@ -4,6 +4,7 @@ One triangle of float32 tiles is kept while it fits into memory; else tiles are 
 """
 
 import abc
+import itertools
 import math
 import os
 import time
@@ -24,7 +25,7 @@ from ._inputs import budget, human, require
 from ._matrix import Progress, Size, Tile, lower_twice, tiles
 
 _TILE = 2048  # rows of a tile: its bytes are a small part of any memory, and its product is long beside a call
-_PREDICTED = 1 << 27  # bytes of a kernel with new rows that are held at once
+_STRIP = 256  # rows of a tile that are multiplied at once: as many as the cache of a core holds
 Place = slice | Int[np.ndarray, " _"]
 
 
@@ -33,7 +34,7 @@ class Reader(Protocol):
     """A kernel as a function of rows. Estimators have theirs, networks one that `everwide.operator` makes."""
 
     def cross(self, x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
-        """Of some rows with others."""
+        """Of some rows with others; if they are the same array, one triangle is enough to compute."""
         ...
 
     def diagonal(self, x: np.ndarray) -> np.ndarray:
@@ -75,7 +76,8 @@ class RowBlocks(AbstractBlocks):
     def block(self, rows: Place, columns: Place) -> Float[np.ndarray, "r c"]:
         if self.stored is not None and _is_below(rows, columns):
             return self._from_disk(rows, columns)
-        return self.reader.cross(self.x[rows], self.x[columns])
+        left = self.x[rows]
+        return self.reader.cross(left, left if rows is columns else self.x[columns])
 
     def _from_disk(self, rows: Place, columns: Place) -> Float[np.ndarray, "r c"]:
         try:
@@ -134,7 +136,7 @@ class KernelOperator:
     ):
         self.blocks, self._progress, self.elsewhere = blocks, progress, elsewhere
         n = len(blocks)
-        size = min(whole(tile, "tile"), n) if tile else min(_TILE, n)
+        size = min(whole(tile, "tile"), n) if tile else _even(n)
         self.places = list(tiles(n, n, Size(size, size), symmetric=True))
         self.bytes = 4 * sum((t.rows.stop - t.rows.start) * (t.cols.stop - t.cols.start) for t in self.places)
         self.memory = budget(memory)
@@ -242,11 +244,12 @@ class KernelOperator:
         if not isinstance(self.blocks, RowBlocks):
             raise InputError("This kernel is a matrix: it knows no other rows. Multiply theirs with the coefficients.")
         old = self.blocks.x if rows is None else self.blocks.x[rows]
-        size = max(_PREDICTED // (8 * len(old)) // 64, 1) * 64
-        parts = [new[start : start + size] for start in range(0, len(new), size)]
-        return np.concatenate(
-            [np.asarray(self.blocks.reader.cross(part, old), np.float64) @ coefficients for part in parts]
-        )
+        new = new.astype(old.dtype, copy=False) if new.dtype.kind == "f" else new  # as precise as the kernel, no more
+        predicted = np.zeros((len(new), coefficients.shape[1]))
+        for place in tiles(len(new), len(old), Size(_even(len(new)), _even(len(old))), symmetric=False):
+            values = np.asarray(self.blocks.reader.cross(new[place.rows], old[place.cols]), np.float64)
+            predicted[place.rows] += values @ coefficients[place.cols]
+        return predicted
 
     def refuse_twins(self, ridge: float) -> None:
         """Raise where the matrix is known to be singular: copies of rows, and no ridge."""
@@ -262,6 +265,11 @@ class KernelOperator:
         again = f"tiles {'read' if stored else 'computed'} for each product"
         how = f"one triangle, {human(self.bytes)}" if self.keeps else again
         return f"KernelOperator({len(self)} rows, {how})"
+
+
+def _even(n: int) -> int:
+    """Rows of a tile, all of nearly one size: another one would be compiled anew."""
+    return -(-n // max(-(-n // _TILE), 1)) or 1
 
 
 def multiplied(
@@ -285,6 +293,14 @@ def multiplied(
     return sum(sums[1:], start=sums[0])
 
 
+def side_by_side(work: Callable[[slice], Any], n: int) -> list[Any]:
+    """What is made of each part of `n` rows, one part a thread; each thread multiplies alone."""
+    many = _threads()
+    edges = [n * part // many for part in range(many + 1)]
+    with _blas().limit(limits=1, user_api="blas"), ThreadPoolExecutor(many) as pool:
+        return list(pool.map(work, (slice(*ends) for ends in itertools.pairwise(edges))))
+
+
 def _is_below(rows: Place, columns: Place) -> bool:
     """Whether a block lies in the lower triangle, or on the diagonal."""
     if not (isinstance(rows, slice) and isinstance(columns, slice)):
@@ -293,10 +309,13 @@ def _is_below(rows: Place, columns: Place) -> bool:
 
 
 def _add(out: np.ndarray, place: Tile, values: np.ndarray, right: np.ndarray) -> None:
-    entries = values.astype(right.dtype, copy=False)
-    out[place.rows] += entries @ right[place.cols]
-    if place.rows != place.cols:
-        out[place.cols] += entries.T @ right[place.rows]
+    """Strips are multiplied from both sides while they are in a cache: tiles come from memory once."""
+    for start in range(place.rows.start, place.rows.stop, _STRIP):
+        rows = slice(start, min(start + _STRIP, place.rows.stop))
+        strip = values[rows.start - place.rows.start : rows.stop - place.rows.start].astype(right.dtype, copy=False)
+        out[rows] += strip @ right[place.cols]
+        if place.rows != place.cols:
+            out[place.cols] += strip.T @ right[rows]
 
 
 @cache

@@ -124,7 +124,9 @@ class ColumnsReader:
 
     def cross(self, x1: np.ndarray, x2: np.ndarray, dtype: type = np.float64) -> Float[np.ndarray, "n1 n2"]:
         """Of new rows with old ones."""
-        return tiled(self._block(self._seen(x1), self._seen(x2)), len(x1), len(x2), symmetric=False)
+        seen = self._seen(x1)
+        other = seen if x1 is x2 else self._seen(x2)
+        return tiled(self._block(seen, other), len(x1), len(x2), symmetric=x1 is x2)
 
     def diagonal(self, x: np.ndarray) -> Float[np.ndarray, " n"]:
         """Of every row with itself."""
@@ -185,8 +187,9 @@ class TreesReader:
 
     def cross(self, x1: np.ndarray, x2: np.ndarray, dtype: type = np.float64) -> Float[np.ndarray, "n1 n2"]:
         """Of new rows with old ones."""
-        block = self._block(ranks_of(self.first, x1), ranks_of(self.first, x2))
-        return tiled(block, len(x1), len(x2), symmetric=False)
+        ranks = ranks_of(self.first, x1)
+        other = ranks if x1 is x2 else ranks_of(self.first, x2)
+        return tiled(self._block(ranks, other), len(x1), len(x2), symmetric=x1 is x2)
 
     def diagonal(self, x: np.ndarray) -> Float[np.ndarray, " n"]:
         """Of every row with itself."""

@@ -13,6 +13,7 @@ from ._readers import Looking
 
 RIDGES = 10.0 ** np.arange(-9, 1.01, 0.5)
 _SMALL_LEAF, HUGE = 1000, 100_000  # rows of a leaf where there are more rows than this
+_SMALL_OVERLAP = 0.04  # of nodes there: shared rows grow with each split, by half in ten
 _STEP, _MOST_STEPS = 10**0.5, 8  # of a walk over ridges
 
 
@@ -86,7 +87,8 @@ def solved_in_leaves(reader: Looking, task: Task, ridge: float, leaf: int) -> tu
     Leaves are cut across the directions in which rows are far apart as the network sees them.
     """
     unit = float(np.average(reader.diagonal(task.x), weights=task.weights))
-    leaves = Leaves(size=leaf if len(task.x) <= HUGE else min(leaf, _SMALL_LEAF), view=reader.view)
+    shape = {"size": leaf} if len(task.x) <= HUGE else {"size": min(leaf, _SMALL_LEAF), "overlap": _SMALL_OVERLAP}
+    leaves = Leaves(**shape, view=reader.view)
     kernel = KernelOperator(RowBlocks(reader, task.x))
     solution = solve(kernel, task.y, ridge=ridge * unit, weights=task.weights, copies=task.left, solver=leaves)
     return solution, unit

@@ -2,7 +2,7 @@
 
 import math
 import time as clock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -73,16 +73,23 @@ class Node:
         """From left to right."""
         return [leaf for side in self.sides for leaf in side.leaves()] if self.sides else [self]
 
-    def shares(self, seen: Float[np.ndarray, "m p"]) -> Float[np.ndarray, "m leaves"]:
-        """How much each leaf has to say about rows: nothing about those that it has not learned, in sum 1."""
+    def asked(
+        self, seen: Float[np.ndarray, "n p"], rows: Int[np.ndarray, " m"], shares: Float[np.ndarray, " m"]
+    ) -> "Iterator[tuple[np.ndarray, np.ndarray]]":
+        """Of each leaf, the rows that it has something to say about, and its share: of all leaves, in sum `shares`.
+
+        None of them are rows of the tree that the leaf has not learned.
+        """
         if not self.sides:
-            return np.ones((len(seen), 1))
+            yield rows, shares
+            return
         low, high = self.border
-        place = seen @ self.direction
+        place = seen[rows] @ self.direction
         inside = np.clip((place - low) / (high - low), 0.0, 1.0) if high > low else (place > low).astype(float)
         right = inside**2 * (3 - 2 * inside)
-        both = zip((1 - right, right), self.sides, strict=True)
-        return np.concatenate([part[:, None] * side.shares(seen) for part, side in both], axis=1)
+        for part, side in zip((1 - right, right), self.sides, strict=True):
+            there = part > 0
+            yield from side.asked(seen, rows[there], shares[there] * part[there])
 
 
 def grown(seen: Float[np.ndarray, "n p"], rows: Int[np.ndarray, " m"], size: int, overlap: float) -> Node:
@@ -142,20 +149,22 @@ class Leaved(AbstractLargeSolution):
 
     def predict(self, new: np.ndarray) -> Float[np.ndarray, "new k"]:
         """Each row is asked of the leaves that know its neighbourhood."""
-        shares = self.tree.shares(_seen(self.how.view, new))
         predicted = np.zeros((len(new), self.problem.y.shape[1]))
-        for part, leaf in zip(shares.T, self.leaves, strict=True):
-            asked = np.flatnonzero(part > 0)
-            if len(asked):
-                predicted[asked] += part[asked, None] * self.kernel.predict(new[asked], leaf.coefficients, leaf.rows)
+        for leaf, rows, part in self._asked(new):
+            predicted[rows] += part[:, None] * self.kernel.predict(new[rows], leaf.coefficients, leaf.rows)
         return predicted
+
+    def _asked(self, x: np.ndarray) -> Iterator[tuple[Leaf, np.ndarray, np.ndarray]]:
+        """Leaves, and which rows each one has a share in."""
+        each = self.tree.asked(_seen(self.how.view, x), np.arange(len(x)), np.ones(len(x)))
+        return ((leaf, *one) for leaf, one in zip(self.leaves, each, strict=True) if len(one[0]))
 
     def left_out(self) -> Float[np.ndarray, "n k"]:
         blocks = self.kernel.blocks
         assert isinstance(blocks, RowBlocks)
-        shares, predicted = self.tree.shares(_seen(self.how.view, blocks.x)), np.zeros_like(self.problem.y)
-        for part, leaf in zip(shares.T, self.leaves, strict=True):
-            predicted[leaf.rows] += part[leaf.rows, None] * leaf.left_out
+        predicted = np.zeros_like(self.problem.y)
+        for leaf, rows, part in self._asked(blocks.x):
+            predicted[rows] += part[:, None] * leaf.left_out[np.searchsorted(leaf.rows, rows)]
         return predicted
 
     def along(self, ridges: Sequence[float]) -> "list[Leaved]":

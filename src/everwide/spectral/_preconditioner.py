@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from .._engine import KernelOperator
+from .._engine import KernelOperator, side_by_side
 from ._decompositions import Factor
 from ._pivots import Pivots, pivoted
 
-_STRIP = 1 << 14  # rows whose features are float64 at once
+_STRIP, _CACHED = 1 << 14, 256  # rows whose features are float64 at once; in the cache of a core
 
 
 def operator_pivots(kernel: KernelOperator, size: int, seed: int) -> Pivots:
@@ -45,31 +45,40 @@ class Preconditioner:
         weights = 1 / (noise + even)
         weights = weights if there is None else np.where(there, weights, 0.0)
         inner = np.eye(pivots.features.shape[1])
-        for rows, part in _strips(pivots.features):
+        for rows, part in _strips(pivots.features, size=_STRIP):
             inner += part.T @ (weights[rows, None] * part)
         return cls(pivots.features, weights, Factor.with_jitter(inner, float(np.diagonal(inner).mean())))
 
     def solve(self, b: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
         """`P^-1 b`."""
         scaled = self.weights[:, None] * b
-        inside = np.zeros((self.features.shape[1], b.shape[1]))
-        for rows, part in _strips(self.features):
-            inside += part.T @ scaled[rows]
-        inside = np.asarray(self.inner.solve(inside))
-        for rows, part in _strips(self.features):
-            scaled[rows] -= self.weights[rows, None] * (part @ inside)
+
+        def seen(rows: slice) -> np.ndarray:
+            return sum((part.T @ scaled[some] for some, part in _strips(self.features, rows)), start=np.float64(0))
+
+        inside = np.asarray(self.inner.solve(sum(side_by_side(seen, len(b)))))
+
+        def subtract(rows: slice) -> None:
+            for some, part in _strips(self.features, rows):
+                scaled[some] -= self.weights[some, None] * (part @ inside)
+
+        side_by_side(subtract, len(b))
         return scaled
 
     def precision(self) -> Float[np.ndarray, " n"]:
         """The diagonal of `P^-1`."""
         precision = self.weights.copy()
-        for rows, part in _strips(self.features):
+        for rows, part in _strips(self.features, size=_STRIP):
             white = np.asarray(self.inner.whiten(part.T))
             precision[rows] -= self.weights[rows] ** 2 * np.einsum("ij,ij->j", white, white)
         return precision
 
 
-def _strips(features: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    for start in range(0, len(features), _STRIP):
-        rows = slice(start, start + _STRIP)
-        yield rows, features[rows].astype(np.float64)
+def _strips(
+    features: np.ndarray, rows: slice = slice(None), size: int = _CACHED
+) -> Iterator[tuple[slice, Float[np.ndarray, "s r"]]]:
+    """Some of the rows, few at a time, in float64."""
+    start, stop, _ = rows.indices(len(features))
+    for begin in range(start, stop, size):
+        some = slice(begin, min(begin + size, stop))
+        yield some, features[some].astype(np.float64)
