@@ -1,6 +1,7 @@
 """More rows than are solved for in float64: all are learned, within memory, and how is said."""
 
 import pickle
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,8 @@ from sklearn.base import clone
 import everwide as ew
 import everwide.spectral as sp
 from estimators.tables_to_fit import LABELS, NET, TEST, TRAIN, X, Y
-from everwide.estimators import WideClassifier, WideRegressor, _base, _large, _learn
+from everwide.estimators import WideClassifier, WideGPRegressor, WideRegressor, _base, _effort, _large, _learn
+from everwide.estimators._choice import Task
 
 pytestmark = pytest.mark.once
 
@@ -188,3 +190,37 @@ def test_rows_may_be_mapped_from_a_file(tmp_path):
     np.save(tmp_path / "x.npy", X)
     mapped, make = np.load(tmp_path / "x.npy", mmap_mode="r"), WideRegressor(NET, max_rows=40, random_state=0)
     np.testing.assert_array_equal(clone(make).fit(mapped, Y).predict(mapped), make.fit(X, Y).predict(X))
+
+
+def test_residuals_are_small_beside_the_errors_of_rows_that_were_left_out():
+    task = Task(X[TRAIN], Y[TRAIN][:, None], *[np.ones(48)] * 3)
+    size = float(np.mean(Y[TRAIN] ** 2))
+    middle = _large.tolerance_of(np.full(48, 0.01 * size), task)
+    assert middle == pytest.approx(3e-4)
+    assert _large.tolerance_of(np.zeros(48), task) == 1e-4
+    assert _large.tolerance_of(np.full(48, size), task) == 1e-3
+    assert _large.tolerance_of(np.zeros(48), task._replace(y=0 * task.y)) == 1e-4
+
+
+def test_of_ridges_that_are_as_good_the_largest_is_taken(monkeypatch):
+    """Targets are noise: all large ridges are alike, and none is clearly worse than the best one."""
+    asked, solved = [], _learn.solved_on_all
+
+    def watched(reader, task, ridge, *rest, **how):
+        asked.append(ridge)
+        return solved(reader, task, ridge, *rest, **how)
+
+    monkeypatch.setattr(_learn, "solved_on_all", watched)
+    model = WideRegressor(NET).fit(X[TRAIN], np.random.default_rng(0).normal(size=48))
+    assert "instead of" not in model.choice_.solver
+    WideRegressor(NET, relative_ridge=RIDGE).fit(X[TRAIN], Y[TRAIN])
+    assert asked[0] == pytest.approx(10.0)
+    assert asked[1] == RIDGE
+
+
+def test_where_variances_are_asked_for_tables_are_solved_for_at_once(monkeypatch):
+    monkeypatch.setattr(_effort, "USUAL", replace(_effort.USUAL, exact=30))
+    model = WideGPRegressor().fit(X[TRAIN], Y[TRAIN])
+    assert all(member.exact for member in model._learned.members)
+    assert (model.predict(X[TEST], return_std=True)[1] > 0).all()
+    assert not all(member.exact for member in WideRegressor().fit(X[TRAIN], Y[TRAIN])._learned.members)

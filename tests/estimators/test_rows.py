@@ -181,3 +181,5 @@ def test_several_absurd_targets_are_told_from_rare_ones():
     assert not absurd(x, np.exp(y), weights).any()
     assert not absurd(x, np.where(rare, 1.0, 0.0), weights).any()  # most are equal
     assert not absurd(x[:9], y[:9], weights[:9]).any()
+    both = np.concatenate([y, np.where(wrong, 100.0, y)], axis=1)
+    np.testing.assert_array_equal(absurd(x, both, weights), np.concatenate([np.zeros_like(wrong), wrong], axis=1))

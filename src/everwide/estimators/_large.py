@@ -33,6 +33,11 @@ _SURE = 20_000  # flat rows, whose kernel takes seconds: no plan is asked for th
 _VECTORS = 4200  # bytes for each row: pivots of a preconditioner, and vectors
 _NAME = 16  # letters of a folder of a store
 _LOOSE = 1e-2  # residuals that are warned of
+TIGHT, _SLACK, _BESIDE = (
+    1e-4,
+    1e-3,
+    3e-3,
+)  # residuals that iterations end with: between these, and so small a part of errors
 
 
 class Within(NamedTuple):
@@ -108,6 +113,7 @@ def solved_on_all(
     within: Within,
     start: Float[np.ndarray, "n k"] | None = None,
     unit: float = 0.0,
+    tolerance: float = TIGHT,
 ) -> OnAll:
     """By the solver that rows, network and memory ask for.
 
@@ -118,6 +124,7 @@ def solved_on_all(
         within: what may be used.
         start: coefficients from which iterations begin.
         unit: of the ridge; 0: the mean of the kernel's diagonal.
+        tolerance: of the residual, where there are iterations.
 
     """
     have, n = budget(within.memory), len(task.x)
@@ -125,8 +132,8 @@ def solved_on_all(
     unit = unit or float(np.average(reader.diagonal(task.x), weights=task.weights)) or 1.0
     if isinstance(how, SingleCholesky | ConjugateGradients):
         ridge = max(ridge, _LEAST * n**0.5)
-    if isinstance(how, ConjugateGradients) and start is not None:
-        how = replace(how, start=start)
+    if isinstance(how, ConjugateGradients):
+        how = replace(how, start=start, tolerance=tolerance)
     dtype = np.float32 if ridge >= SAFE_IN_FLOAT32 else np.float64
     kernel = _operator(reader, task.x.astype(dtype), within, have)
     solution: Any = solve(kernel, task.y, ridge=ridge * unit, weights=task.weights, copies=task.left, solver=how)
@@ -137,6 +144,13 @@ def solved_on_all(
             UserWarning,
         )
     return OnAll(solution if isinstance(how, Leaves) else Slim.of(solution), unit, dtype)
+
+
+def tolerance_of(errors: Float[np.ndarray, " m"], task: Task) -> float:
+    """Residuals that are small beside the squared errors of rows that were left out."""
+    size = float(np.average(np.sum(task.y**2, axis=1), weights=task.weights))
+    relative = np.sqrt(np.average(errors, weights=task.weights) / size) if size > 0 else 0.0
+    return float(np.clip(_BESIDE * relative, TIGHT, _SLACK))
 
 
 def _operator(reader: KernelReader, x: np.ndarray, within: Within, have: int) -> KernelOperator:

@@ -15,9 +15,19 @@ from ..layers import AbstractLayer, Dense
 from ._choice import Candidate, Choice, Goal, Learned, Member, Task
 from ._effort import Clock
 from ._images import image_networks
-from ._large import BYTES, BYTES_STOPPED, DOUBLE, MOST_DOUBLE, SAFE_IN_FLOAT32, Within, solved_on_all, told
+from ._large import (
+    BYTES,
+    BYTES_STOPPED,
+    DOUBLE,
+    MOST_DOUBLE,
+    SAFE_IN_FLOAT32,
+    Within,
+    solved_on_all,
+    told,
+    tolerance_of,
+)
 from ._readers import KernelReader, Which, rounded
-from ._solve import RIDGES, all_ridges, solved
+from ._solve import RIDGES, all_ridges, solved, squared_error
 from ._tables import MOST_EXACT, learn_table
 
 _WIDTHS = tuple(2**k for k in range(2, 11))  # numbers of features are rounded up to these, then to multiples
@@ -91,9 +101,10 @@ def learn(task: Task, asked: Asked, goal: Goal, seed: int, within: Within, clock
     n = len(task.x)
     task = task._replace(x=show(task.x, asked))
     if isinstance(asked, str) and asked == TABLE:
-        if n <= MOST_EXACT:
+        at_once = goal.stops or within.variances
+        if at_once or n <= MOST_EXACT:
             _require_double(n, goal, within)
-        learned = learn_table(task, goal, seed, clock)
+        learned = learn_table(task, goal, seed, clock, at_once=at_once)
         return replace(learned, choice=replace(learned.choice, solver=told(learned.members, n)))
     rows = _compared_rows(task, seed)
     if len(rows) < n and (goal.stops or within.variances):
@@ -105,10 +116,14 @@ def learn(task: Task, asked: Asked, goal: Goal, seed: int, within: Within, clock
         tried += more
     exact = best.solution.ridge < SAFE_IN_FLOAT32 or n <= (_SMALL if task.x.ndim == 2 else _COMPARED_IMAGES)
     result = _OnAll(
-        Member(best.candidate, best.solution, best.scale), best.mean, 0, np.float64 if exact else np.float32
+        Member(best.candidate, best.solution, best.scale),
+        best.mean,
+        0,
+        np.float64 if exact else np.float32,
+        float(best.solution.ridge),
     )
     if len(rows) < n:
-        result = _on_all(best, task, goal, result.dtype, within)
+        result = _on_all(best, some, task, goal, result.dtype, within)
     choice = Choice(
         *best.candidate[1:5],
         which=best.candidate.reader.which,
@@ -120,7 +135,7 @@ def learn(task: Task, asked: Asked, goal: Goal, seed: int, within: Within, clock
         tried=tried + result.tried,
         rows=n,
         rows_compared=len(rows),
-        solver=told([result.member], n, float(best.solution.ridge)),
+        solver=told([result.member], n, result.ridge),
     )
     return Learned((result.member,), task, choice, result.dtype)
 
@@ -181,10 +196,25 @@ def _better(new: _Scored, old: _Scored, weights: np.ndarray) -> bool:
     """Between families, by more than one standard error: comparing more networks must not mean trusting luck."""
     if new.candidate.family == old.candidate.family:
         return new.mean < old.mean
+    return _clearly_better(new, old, weights)
+
+
+def _clearly_better(new: _Scored, old: _Scored, weights: np.ndarray) -> bool:
+    """By more than one standard error of the difference."""
     gain = old.losses - new.losses
     mean = np.average(gain, weights=weights)
     error = np.sqrt(np.average((gain - mean) ** 2, weights=weights) / weights.sum())
     return bool(mean > error)
+
+
+def _steadiest(best: _Scored, some: Task, goal: Goal) -> float:
+    """The largest ridge than which the best one is not clearly better: the larger, the fewer iterations."""
+    least = float(best.solution.ridge)
+    for ridge in () if goal.ridge is not None else RIDGES[least < RIDGES][::-1]:
+        scored = _scored(best.candidate, best.solution.at(float(ridge), np.inf), best.scale, some, goal)
+        if not _clearly_better(best, scored, some.weights):
+            return float(ridge)
+    return least
 
 
 def _stopped(best: _Scored, task: Task, goal: Goal) -> tuple[_Scored, int]:
@@ -205,21 +235,23 @@ class _OnAll(NamedTuple):
     score: float
     tried: int
     dtype: type
+    ridge: float  # that was asked for, relative
 
 
-def _on_all(best: _Scored, task: Task, goal: Goal, dtype: type, within: Within) -> _OnAll:
+def _on_all(best: _Scored, some: Task, task: Task, goal: Goal, dtype: type, within: Within) -> _OnAll:
     """Solve for all rows: by the ladder, or in float64, where the ridge may move to a neighbour."""
     reader, chosen = best.candidate.reader, best.solution
     if not (goal.stops or within.variances or within.doubles(len(task.x))):
         assert isinstance(reader, KernelReader)
-        solution, unit, dtype = solved_on_all(reader, task, float(chosen.ridge), within)
+        ridge, tolerance = _steadiest(best, some, goal), tolerance_of(squared_error(chosen, some), some)
+        solution, unit, dtype = solved_on_all(reader, task, ridge, within, tolerance=tolerance)
         member = Member(best.candidate, solution, 1.0, unit=unit, exact=False)
-        return _OnAll(member, goal.mean(solution, task), 1, dtype)
+        return _OnAll(member, goal.mean(solution, task), 1, dtype, ridge)
     kernel = reader.among(task.x, dtype)
     if np.isfinite(chosen.time):
         base, scale = solved(kernel, task, solver="eigen")
         solution = base.at(0.0, chosen.time)
-        return _OnAll(Member(best.candidate, solution, scale), goal.mean(solution, task), 1, dtype)
+        return _OnAll(Member(best.candidate, solution, scale), goal.mean(solution, task), 1, dtype, 0.0)
     moves = _NEIGHBOURS if goal.ridge is None and len(task.x) <= DOUBLE else np.ones(1)
     member, score = None, np.inf
     for move in moves:
@@ -229,4 +261,4 @@ def _on_all(best: _Scored, task: Task, goal: Goal, dtype: type, within: Within) 
         if member is None or mean < score:
             member, score = Member(best.candidate, solution, scale), mean
     assert member is not None
-    return _OnAll(member, score, len(moves), dtype)
+    return _OnAll(member, score, len(moves), dtype, member.relative_ridge)

@@ -54,14 +54,15 @@ class Contender(NamedTuple):
     tried: int
 
 
-def learn_table(task: Task, goal: Goal, seed: int, clock: Clock) -> Learned:
-    """Networks that look at columns in several ways, compared on some rows and solved for on all."""
+def learn_table(task: Task, goal: Goal, seed: int, clock: Clock, *, at_once: bool) -> Learned:
+    """Networks that look at columns in several ways, compared on some rows and solved for on all, `at_once` or not."""
     if goal.stops and len(task.x) > MOST_EXACT:
         raise InputError(
             f"relative_time={goal.time:g} with {len(task.x)} rows: training that stops early takes up to {MOST_EXACT}. "
             f"Leave it at 'auto', or pass max_rows={MOST_EXACT}."
         )
     effort = _effort(task, goal, clock)
+    effort = replace(effort, exact=max(effort.exact, len(task.x))) if at_once else effort
     order = _order(task, seed, effort)
     compared = order[: effort.compared]
     some, parts = task.rows(compared), _parts(len(compared), effort)
