@@ -15,12 +15,17 @@ BESIDE = "CatBoost"  # errors are compared with, split by split
 CLOSE = 1.03
 
 
+def splits_of(model: str, name: str, most: int = 20) -> int:
+    """So many of a set are run."""
+    return min(most, SPLITS.get(name, 20), FEWER.get((model, name), SLOW.get(model, 20)))
+
+
 def measure(lines: Lines, models: list[str], names: list[str], most: int) -> None:
     for name in names:
         for number in range(min(most, SPLITS.get(name, 20))):
             split = data.gal(name, number)
             for model in models:
-                if number < FEWER.get((model, name), SLOW.get(model, most)):
+                if number < splits_of(model, name, most):
                     work = lambda model=model, split=split: regression_line(REGRESSORS[model], split)
                     line = lines.run((name, number, model), work)
                     print(f"{name} {number} {model}: RMSE {line['rmse']}, CPU {line['cpu']} s", flush=True)
@@ -58,6 +63,17 @@ def relative(lines: Lines, models: list[str], names: list[str]) -> list[str]:
     return [table(rows)]
 
 
+def missing(lines: Lines, models: list[str], names: list[str]) -> list[str]:
+    """A sentence on lines that are not there."""
+    told = []
+    for model in models:
+        wanted = {name: splits_of(model, name) for name in names}
+        found = {name: len(lines.column("rmse", task=name, model=model)) for name in names}
+        some = [f"{name} ({found[name]} of {wanted[name]} splits)" for name in names if found[name] < wanted[name]]
+        told += [f"{model} on {', '.join(some)}"] if some else []
+    return [f"Not all was run: {'; '.join(told)}."] if told else []
+
+
 def seconds(lines: Lines, name: str, model: str, columns: tuple[str, ...]) -> float:
     values = sum(lines.column(column, task=name, model=model) for column in columns)
     return float(np.mean(values)) if np.size(values) else np.nan
@@ -77,7 +93,7 @@ def summary(lines: Lines, models: list[str], names: list[str]) -> str:
         held = [values.mean() for name in names if len(values := lines.column("held", task=name, model=model))]
         if held:
             parts.append(f"90 % intervals of {model} hold {np.mean(held):.1f} % (mean over {len(held)} sets).")
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *missing(lines, models, names)])
 
 
 def main() -> None:
@@ -87,10 +103,12 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=20, help="at most so many of each set")
     parser.add_argument("--lines", type=Path, default=Path(__file__).with_name("regression.csv"))
     parser.add_argument("--record", action="store_true", help="write the tables into README.md")
+    parser.add_argument("--found", action="store_true", help="run nothing: show the lines that are there")
     chosen = parser.parse_args()
     names = chosen.sets or data.gal_names()
     lines = Lines(chosen.lines, ("task", "split", "model"))
-    measure(lines, chosen.models, names, chosen.splits)
+    if not chosen.found:
+        measure(lines, chosen.models, names, chosen.splits)
     text = f"{summary(lines, chosen.models, names)}\n\n{machine()}"
     print(text)
     if chosen.record:

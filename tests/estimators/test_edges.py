@@ -1,6 +1,9 @@
 """Data at the edge: numbers all the same, or rows, or of any size. Never a NaN; what cannot be learned is refused."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import everwide as ew
@@ -104,6 +107,26 @@ def test_a_constant_target_is_predicted():
     np.testing.assert_allclose(WideRegressor(NET).fit(ROWS, np.full(N, 7.0)).predict(X), 7.0, rtol=1e-12)
 
 
+@pytest.mark.parametrize("make", [WideRegressor, WideGPRegressor])
+@pytest.mark.parametrize("value", [0.0, 1 / 3, 1e200])
+def test_a_constant_target_is_said_and_nothing_is_far_beyond_it(make, value):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = make().fit(ROWS, np.full(N, value))
+        np.testing.assert_allclose(model.predict(X), value, rtol=1e-9)
+    assert model.choice_.notes == ("All rows have the same target: there is nothing else to learn.",)
+
+
+def test_columns_that_never_vary_are_said_of_arrays_too():
+    x = np.concatenate([ROWS, np.ones((N, 5))], axis=1)
+    assert WideRegressor(NET, relative_ridge=0.1).fit(CONSTANT, TARGETS).choice_.notes == (
+        "Nothing can be learned from columns that never vary: 1.",
+    )
+    assert WideClassifier(NET, relative_ridge=0.1).fit(x, CLASSES).choice_.notes == (
+        "Nothing can be learned from columns that never vary: 4, 5, 6 and 2 more.",
+    )
+
+
 def test_at_the_time_0_the_mean_is_predicted():
     np.testing.assert_allclose(
         WideRegressor(NET, relative_time=0.0).fit(ROWS, TARGETS).predict(X), TARGETS.mean(), rtol=1e-12
@@ -193,6 +216,26 @@ def test_bad_classes(model):
         model.fit(ROWS, CLASSES, sample_weight=CLASSES.astype(float))
     with pytest.raises(ValueError, match="Unknown label type"):
         model.fit(ROWS, TARGETS)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT], ids=["None", "NaN", "NA", "NaT"])
+@pytest.mark.parametrize("make", [WideClassifier, WideGPClassifier])
+def test_classes_that_are_missing(make, missing):
+    y = np.array(["a", "b"] * (N // 2), dtype=object)
+    y[3] = missing
+    for given in (y, y.tolist(), pd.Series(y)):
+        with pytest.raises(ew.InputError, match=r"y is .* in row 3: expected a class for each row\. Leave out"):
+            make(NET).fit(ROWS, given)
+
+
+def test_classes_of_several_kinds():
+    y = np.array(["a", 1] * (N // 2), dtype=object)
+    with pytest.raises(ew.InputError, match="y mixes texts and other values, 'a' and 1: expected classes of one kind"):
+        WideClassifier(NET).fit(ROWS, y)
+    assert set(WideClassifier(NET, relative_ridge=0.1).fit(ROWS, ["nan", "<NA>"] * (N // 2)).classes_) == {
+        "nan",
+        "<NA>",
+    }
 
 
 def test_bad_questions():

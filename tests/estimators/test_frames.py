@@ -263,6 +263,7 @@ BAD = {
     "no such word for arrays": (np.eye(N), {"categorical_features": "auto"}, "categorical_features='auto'"),
     "nothing but gaps": (FRAME[["weight"]].assign(weight=np.nan), {}, "No column of X is left to learn from"),
     "fewer rows": (FRAME[:5], {}, "inconsistent numbers of samples"),
+    "two columns of one name": (FRAME.iloc[:, [0, 0]], {}, "several columns of the name .* Rename them"),
     "a column alone": (FRAME["size"], {}, "Expected (a 2-dim|2D)"),
 }
 

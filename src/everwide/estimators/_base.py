@@ -18,7 +18,17 @@ from .._presets import PRESETS, preset
 from ..layers import AbstractLayer
 from ._choice import Choice, Goal, Learned, Member, Task
 from ._effort import Clock
-from ._frames import check_labels, class_notes, dense, encoder_of, known_weights, needs_encoding
+from ._frames import (
+    check_classes,
+    check_labels,
+    check_names,
+    class_notes,
+    constant_notes,
+    dense,
+    encoder_of,
+    known_weights,
+    needs_encoding,
+)
 from ._images import ImageScaling, image_scaling
 from ._large import MOST_DOUBLE, Within, grown, told
 from ._learn import DENSE, IMAGES, TABLE, Asked, learn, show
@@ -108,13 +118,17 @@ class AbstractWide(BaseEstimator, abc.ABC):
         y = single_of_half(y) if reset else y
         if reset:
             check_labels(y, several=bool(checks.get("multi_output")))
+            check_names(rows)
+            if is_classifier(self):
+                check_classes(y)
             self._encoder: Any = None
             self._notes: tuple[str, ...] = ()
             if self._looks_at_columns(rows):
                 return self._encoded(rows, y, sample_weight, **checks)
         if self._encoder is None:
             validated = validate_data(self, rows, y, reset=reset, allow_nd=True, dtype=np.float64, **checks)
-            self._notes = self._class_notes(np.asarray(validated[1])) if reset else self._notes
+            if reset:
+                self._notes = (*constant_notes(validated[0]), *self._class_notes(np.asarray(validated[1])))
             return validated
         self._check_columns(rows, reset=False)
         return check_array(self._encoder.transform(rows))

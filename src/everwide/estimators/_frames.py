@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from .._checks import InputError
 from .._engine import require
 
+_MISSING = ("nan", "NaT", "<NA>")  # how values that are missing are written
 _MOST_CLASSES = 10  # whose shares are told of each level of a category with many
 
 
@@ -99,6 +100,39 @@ def class_notes(y: Any) -> tuple[str, ...]:
         return ()
     more = f" and {len(single) - 3} more" if len(single) > 3 else ""
     return (f"Classes with one row only: {', '.join(str(name) for name in single[:3])}{more}.",)
+
+
+def constant_notes(x: Float[np.ndarray, "n *shape"]) -> tuple[str, ...]:
+    """On columns of an array that have one value; encoders of frames say it themselves."""
+    same = np.flatnonzero((x == x[:1]).all(axis=0)).tolist() if x.ndim == 2 else []
+    if not same:
+        return ()
+    more = f" and {len(same) - 3} more" if len(same) > 3 else ""
+    return (f"Nothing can be learned from columns that never vary: {', '.join(map(str, same[:3]))}{more}.",)
+
+
+def check_names(x: Any) -> None:
+    """Columns of a frame are told apart by their names."""
+    twice = [name for name, count in Counter(map(str, x.columns)).items() if count > 1] if is_frame(x) else []
+    if twice:
+        raise InputError(f"X has several columns of the name {twice[0]!r}: expected different names. Rename them.")
+
+
+def check_classes(y: Any) -> None:
+    """Values that are there and can be put in order; scikit-learn speaks of all other faults."""
+    array = y if hasattr(y, "dtype") and hasattr(y, "tolist") else np.asarray(y, dtype=object)
+    if array.ndim != 1 or array.dtype.kind != "O":
+        return
+    values = array.tolist()
+    texts = [isinstance(value, str) for value in values]
+    missing = [value is None or str(value) in _MISSING for value in values]
+    for row in np.flatnonzero(np.array(missing) & ~np.array(texts)).tolist():
+        raise InputError(
+            f"y is {values[row]} in row {row}: expected a class for each row. Leave out rows whose class is not known."
+        )
+    if any(texts) and not all(texts):
+        shown = f"{values[texts.index(True)]!r} and {values[texts.index(False)]!r}"
+        raise InputError(f"y mixes texts and other values, {shown}: expected classes of one kind. y.astype(str) helps.")
 
 
 def check_labels(y: Any, several: bool) -> None:

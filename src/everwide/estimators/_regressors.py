@@ -49,6 +49,8 @@ class AbstractWideRegression(RegressorMixin, AbstractWide):
         kept = self._kept(weights)
         targets, weights = y.reshape(len(y), -1).astype(np.float64)[kept], weights[kept]
         targets = self._tamed(x[kept], targets, weights)
+        if (targets == targets[:1]).all():
+            self._notes = (*self._notes, "All rows have the same target: there is nothing else to learn.")
         self._target = TargetScaling.of(targets, weights)
         return self._distinct(Task(self._folded(x)[kept], self._target(targets), weights, weights, weights))
 
@@ -230,4 +232,4 @@ class WideGPRegressor(AbstractWideRegression):
         variance, noise = self._uncertainty.left_out(learned)[rows], self._uncertainty.noise(learned)
         residuals: Float[np.ndarray, "m k"] = (task.y - learned.left_out)[rows]
         self._spread = Spread.of(residuals, variance, None if noise is None else noise[rows], task.weights[rows])
-        self._ratios = np.abs(residuals) / self._spread.std(variance)
+        self._ratios = np.abs(residuals) / np.maximum(self._spread.std(variance), np.finfo(np.float64).tiny)

@@ -13,6 +13,7 @@ _MANY = 20_000  # rows that are not searched for copies: a leaf of them hardly h
 _INNER = 0.01  # of targets on each side: they do not say how far the others reach
 _ROOM = 0.25  # of the reach of targets: so far beyond all of them a prediction may go
 _RESIDUALS = 2.0  # and so many typical residuals
+_ROUNDING = 1e-9  # of the size of targets: not even then is a prediction far away
 
 
 class Distinct(NamedTuple):
@@ -57,7 +58,7 @@ class Support:
         """Of targets, and of residuals of rows that were predicted from all others."""
         inner = np.quantile(y, 1 - _INNER, axis=0) - np.quantile(y, _INNER, axis=0)
         room = _ROOM * inner + _RESIDUALS * np.median(np.abs(residuals), axis=0)
-        return cls(y.min(0), y.max(0), np.maximum(room, np.finfo(np.float64).tiny))
+        return cls(y.min(0), y.max(0), np.maximum(room, _ROUNDING))
 
     def __call__(self, outputs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
         inside = np.clip(outputs, self.low - self.room, self.high + self.room)

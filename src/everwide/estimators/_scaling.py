@@ -119,7 +119,7 @@ class InputScaling:
 
 @dataclass(frozen=True)
 class TargetScaling:
-    """`(y - mean) / std`, one for each output; `std` is 1 where a target never varies."""
+    """`(y - mean) / std`, one for each output; `std` is the size of a target that never varies."""
 
     mean: Float[np.ndarray, " outputs"]
     std: Float[np.ndarray, " outputs"]
@@ -128,7 +128,7 @@ class TargetScaling:
     def of(cls, y: Float[np.ndarray, "n outputs"], weights: Float[np.ndarray, " n"]) -> "TargetScaling":
         """Of training rows."""
         mean, std, largest = _moments(y, weights / weights.sum())
-        return cls(mean * largest, np.where(std > _CONSTANT, std * largest, 1.0))
+        return cls(mean * largest, np.where(std > _CONSTANT, std, 1.0) * largest)
 
     def __call__(self, y: Float[np.ndarray, "n outputs"]) -> Float[np.ndarray, "n outputs"]:
         return (y - self.mean) / self.std

@@ -23,7 +23,7 @@ from ._filters import AbstractFilter
 
 _NEGATIVE = 10  # times what rounding does to eigenvalues, by which the smallest may be below 0
 _DENSE = 256  # rows up to which all eigenvalues cost less than a Lanczos run
-_potrf, _potri, _pstrf = scipy.linalg.get_lapack_funcs(("potrf", "potri", "pstrf"), dtype=np.float64)
+_potrf, _trtri, _pstrf = scipy.linalg.get_lapack_funcs(("potrf", "trtri", "pstrf"), dtype=np.float64)
 _FIRST_JITTER, _LAST_JITTER = 1e-15, 1e-2  # in units of the mean of the diagonal
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -330,8 +330,12 @@ class Factor(eqx.Module):
         return scipy.linalg.solve_triangular(self.lower, b, trans=1, lower=True, check_finite=False)
 
     def inverse_diagonal(self) -> Float[np.ndarray, " n"]:
-        """The diagonal of `(K + noise)^-1`: the inverse variances of rows, each given all others."""
-        return _potri(self.lower, lower=True)[0].diagonal().copy()
+        """The diagonal of `(K + noise)^-1`: the inverse variances of rows, each given all others.
+
+        It is the sum of squares in the columns of `L^-1`: half of the price of the whole inverse.
+        """
+        inverse = _trtri(self.lower, lower=True)[0]
+        return np.einsum("ij,ij->j", inverse, inverse)
 
     def logdet(self) -> Any:
         """`log det(K + noise)`."""

@@ -228,6 +228,10 @@ class Factored(AbstractDirectSolution):
         return np.asarray(self.factor.solve(b))
 
     def precision(self) -> Float[np.ndarray, " n"]:
+        return self._precision
+
+    @cached_property
+    def _precision(self) -> Float[np.ndarray, " n"]:
         return self.factor.inverse_diagonal()
 
     @property
