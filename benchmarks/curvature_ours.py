@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from curvature_work import LENGTH, PAIRS, PRODUCTS, SAMPLES, labels
 from empirical_models import MODELS
 from empirical_work import examples, parameters
-from jax.flatten_util import ravel_pytree
 from protocol import peak_bytes, serve, timed, versions
 
 from everwide.diagnosis import hessian
@@ -25,7 +25,7 @@ class Session:
         """Compile, run once, untimed, and give numbers that do not depend on the order of parameters."""
         n, params = question["n"], parameters(question["model"])
         x, y = jnp.asarray(examples(question["model"], n)), labels(n)
-        theta = np.asarray(ravel_pytree(params)[0])
+        theta = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
 
         def operator() -> Any:
             return hessian(MODELS[question["model"]], params, x, y, loss=SoftmaxCrossEntropy())

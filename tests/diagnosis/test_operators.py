@@ -106,6 +106,52 @@ def test_pieces_are_pieces():
     assert hessian(*MODELS["mlp"], X, LABELS, loss=SoftmaxCrossEntropy(), memory=10_000).chunks > 1
 
 
+def convolution(params, x):
+    """Few parameters and many activations."""
+    layout = ("NHWC", "HWIO", "NHWC")
+    for w in params["filters"]:
+        x = jnp.tanh(jax.lax.conv_general_dilated(x[None], w, (1, 1), "SAME", dimension_numbers=layout)[0])
+    return x.mean((0, 1)) @ params["head"]
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_rows_are_divided_among_cores(monkeypatch, x64):
+    """Where it pays; settings of a `with` hold on all threads, and what fills up the last piece has no weight."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    n, loss = 50, SoftmaxCrossEntropy()
+    x, labels = RNG.normal(size=(n, 40, 40, 1)), RNG.integers(0, K, n)
+    filters = [RNG.normal(size=(3, 3, 1, 2)), RNG.normal(size=(3, 3, 2, 2))]
+    with jax.enable_x64(x64):
+        params = jax.tree.map(jnp.asarray, {"filters": filters, "head": RNG.normal(size=(2, K))})
+        flat, unravel = ravel_pytree(params)
+        outputs = lambda p: jax.vmap(lambda one: convolution(unravel(p), one))(jnp.asarray(x))
+        total = lambda p: jnp.mean(jax.vmap(loss)(outputs(p), jnp.asarray(labels)))
+        op, v = hessian(convolution, params, x, labels, loss=loss), np.linspace(-1, 1, len(flat))
+        expected = jax.jvp(jax.grad(total), (flat,), (jnp.asarray(v, flat.dtype),))[1]
+        ready, scale = op.prepared(), np.linspace(1, 4, len(flat))
+        product = ready @ v
+        assert op.threads == 3
+        assert product.dtype == flat.dtype
+        assert near(product, expected)
+        assert near(ready @ np.stack([v, -v], 1), np.stack([expected, -expected], 1))
+        assert near(jax.jit(lambda ready, v: ready @ v)(ready, jnp.asarray(v, flat.dtype)), expected)
+        assert near(op.preconditioned(scale).prepared() @ (np.sqrt(scale) * v), expected / np.sqrt(scale))
+    assert hessian(*MODELS["mlp"], X, LABELS, loss=loss).threads == 1
+
+
+def test_vectors_are_only_read():
+    """XLA reads aligned ones where they are, and a matrix that returns what it is given returns a copy."""
+    raw = np.zeros(64 + 16, np.uint8)
+    v = raw[-raw.ctypes.data % 64 :][:16].view(np.float32)
+    v[:] = [1, 2, 3, 4]
+    ready = hessian(
+        lambda w, x: w * x, np.zeros(4, np.float32), np.ones((1, 4)), np.ones((1, 4)), loss=Mse()
+    ).prepared()
+    product = ready @ v
+    v[:] = 0
+    assert np.allclose(product, [1, 2, 3, 4])
+
+
 @pytest.mark.parametrize(
     "loss", [Mse(), Huber(0.5), BinaryCrossEntropy(), Poisson(), lambda out, y: jnp.sum(jnp.cosh(out - y))]
 )

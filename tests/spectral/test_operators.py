@@ -133,3 +133,37 @@ def test_of_large_matrices_few_vectors_are_remembered_and_densities_stay():
     share = np.where(estimate.values > 50, estimate.weights, 0).sum(1)  # found once or several times
     np.testing.assert_allclose(share, 1 / len(values), rtol=1e-6)
     assert trace(Diagonal(values), samples=6).value == pytest.approx(values.sum(), rel=1e-3)
+
+
+class Long:
+    """A diagonal matrix and one direction, of so many entries that vectors are taken a few at a time."""
+
+    shape, dtype = (100_500, 100_500), np.dtype(np.float32)
+    diagonal = np.linspace(0, 1, 100_500, dtype=np.float32)
+    direction = np.full(100_500, 100_500**-0.5, np.float32)
+
+    def __matmul__(self, v):
+        assert v.ndim == 1
+        return self.diagonal * v + 1000 * self.direction * (self.direction @ v)
+
+
+def test_long_vectors():
+    expected = Long.diagonal.sum(dtype=np.float64) + 1000
+    estimate = trace(Long(), samples=15)
+    assert abs(estimate.value - expected) < 4 * estimate.error
+    assert estimate.error < 200  # plain averages: 630
+    pairs = leading(Long(), 1, tolerance=1e-5)
+    assert np.isclose(pairs.values[0], 1000.5, rtol=1e-5)
+    assert pairs.vectors.shape == (100_500, 1)
+    assert np.isclose(abs(pairs.vectors[:, 0] @ Long.direction), 1, rtol=1e-5)
+    nodes = density(Long(), samples=3, length=6)
+    assert nodes.values.shape == (3, 6)
+    assert abs(nodes.moment(1).value - expected / 100_500) < 4 * nodes.moment(1).error + 1e-3
+    assert len({*nodes.moment(1)}) == 2
+
+
+def test_bases_are_made_of_a_copy_of_what_is_given():
+    start = RNG.normal(size=(len(VALUES), 3))
+    kept = start.copy()
+    leading(MATRIX, 3, start=start)
+    assert np.array_equal(start, kept)

@@ -12,7 +12,8 @@ from .._checks import InputError, finite_array
 from .._losses import SoftmaxCrossEntropy, class_labels
 from ..empirical import as_model, evaluate
 from ..spectral import leading
-from ._operators import Curvature, Kind, as_columns, curvature
+from ._operators import Curvature, Kind, curvature
+from ._prepared import as_columns
 
 
 class LowRank(eqx.Module):

@@ -21,6 +21,7 @@ from .._losses import AbstractLoss
 from ..empirical import as_model, jacobian_operator
 from ..spectral import density, leading, trace
 from ._groups import groups_of
+from ._prepared import Parts, Prepared, applied, at_once, multiplied
 
 _HELD = 6  # times the activations: what the passes of a second derivative keep
 
@@ -149,7 +150,8 @@ class Curvature(AbstractCurvature, eqx.Module):
         """The same matrix with the work done that all products share, where that fits into memory."""
         if self.chunks > 1 or self.kind is Kind.RESIDUAL:  # what that shares cannot leave its program in all of JAX
             return self
-        return Prepared(_linearized(self), self.shape, self.dtype, self.shapes, self.scale)
+        linear = tuple(_linearized(self, self.threads, jnp.asarray(place)) for place in range(self.threads))
+        return Prepared(linear, self.shape, self.dtype, self.shapes, self.scale)
 
     def of_kind(self, kind: Kind) -> "Curvature":
         return replace(self, kind=kind)
@@ -179,6 +181,12 @@ class Curvature(AbstractCurvature, eqx.Module):
         return math.ceil(self.model.examples / fit)
 
     @property
+    def threads(self) -> int:
+        """In how many pieces the examples are taken at the same time, where products are prepared."""
+        own = sum(leaf.size * leaf.dtype.itemsize for leaf in self._leaves())
+        return at_once(own, self.model.bytes_each, self.model.examples)
+
+    @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Of the arrays that the parameters are."""
         return tuple(leaf.shape for leaf in self._leaves())
@@ -186,57 +194,6 @@ class Curvature(AbstractCurvature, eqx.Module):
     def _leaves(self) -> list[Array]:
         leaves = jax.tree.leaves(self.model.params)
         return [leaves[place] for place in self.free]
-
-
-class Prepared(eqx.Module):
-    """A matrix whose products begin with work that was done before."""
-
-    linear: Any
-    shape: tuple[int, int] = eqx.field(static=True)
-    dtype: Any = eqx.field(static=True)
-    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
-    scale: Array | None
-
-    def __matmul__(self, v: Any) -> Array:
-        return multiplied(v, self, lambda parts: _apply(self.linear, parts, self.shapes))
-
-
-Parts = list[Array]  # a vector of parameters as the arrays that they are, or many with a leading axis
-
-
-def multiplied(v: Any, op: "Curvature | Prepared", product: Callable[[Parts], Parts]) -> Array:
-    """A vector, or columns, through a product of arrays; flat ones are cut and joined on the host, which is fast."""
-    vectors = as_columns(v, op.shape, op.dtype)
-    try:
-        if vectors.ndim == 2 and isinstance(op, Prepared):  # one after the other: a loop of XLA's is slower
-            columns = [_through(one, op, product, np) for one in np.asarray(vectors).T]
-            return jnp.asarray(np.stack(columns, axis=1) if columns else vectors)
-        return jnp.asarray(_through(vectors, op, product, np))
-    except jax.errors.TracerArrayConversionError:  # inside a program that is compiled
-        return _through(vectors, op, product, jnp)
-
-
-def _through(vectors: Any, op: "Curvature | Prepared", product: Callable[[Parts], Parts], xp: Any) -> Any:
-    rows = xp.asarray(vectors).T  # (p,), or (m, p)
-    scale = None if op.scale is None else xp.asarray(op.scale)
-    rows = rows if scale is None else rows * scale
-    ends = np.cumsum([0, *(math.prod(shape) for shape in op.shapes)])
-    cuts = zip(ends[:-1], ends[1:], op.shapes, strict=True)
-    parts = [jnp.asarray(rows[..., a:b].reshape(*rows.shape[:-1], *shape)) for a, b, shape in cuts]
-    images = [xp.asarray(image).reshape(*rows.shape[:-1], -1) for image in product(parts)]
-    joined = xp.concatenate(images, axis=-1)
-    return (joined if scale is None else joined * scale).T
-
-
-def as_columns(v: Any, shape: tuple[int, int], dtype: Any) -> Any:
-    """A vector, or columns, checked."""
-    vectors = v.astype(dtype, copy=False) if isinstance(v, np.ndarray) else jnp.asarray(v, dtype)
-    if vectors.ndim not in (1, 2) or vectors.shape[0] != shape[1]:
-        raise InputError(
-            f"A matrix {shape} is multiplied with an array of shape {vectors.shape}, expected ({shape[1]},), or "
-            f"({shape[1]}, m) for m vectors. Flatten trees with jax.flatten_util.ravel_pytree."
-        )
-    return vectors
 
 
 class Batch(NamedTuple):
@@ -274,28 +231,17 @@ def _product(op: Curvature, parts: Parts) -> Parts:
     """Piece by piece: what does not depend on the vectors is computed once for all of them."""
     pieces = _pieces(op, op.chunks)
     if op.chunks == 1:
-        return _all(linearized(op, jax.tree.map(lambda a: a[0], pieces)), parts, op.shapes)
+        return applied(linearized(op, jax.tree.map(lambda a: a[0], pieces)), parts, op.shapes)
 
     def add(total: Parts, piece: Batch) -> tuple[Parts, None]:
-        return jax.tree.map(jnp.add, total, _all(linearized(op, piece), parts, op.shapes)), None
+        return jax.tree.map(jnp.add, total, applied(linearized(op, piece), parts, op.shapes)), None
 
     return lax.scan(add, jax.tree.map(jnp.zeros_like, parts), pieces)[0]
 
 
 @eqx.filter_jit
-def _linearized(op: Curvature) -> Any:
-    return linearized(op, jax.tree.map(lambda a: a[0], _pieces(op, 1)))
-
-
-@eqx.filter_jit
-def _apply(linear: Any, parts: Parts, shapes: tuple[tuple[int, ...], ...]) -> Parts:
-    return _all(linear, parts, shapes)
-
-
-def _all(linear: Callable[[Parts], Parts], parts: Parts, shapes: tuple[tuple[int, ...], ...]) -> Parts:
-    """Of each vector, one after the other: products with different weights share little that a batch would save."""
-    many = parts[0].ndim > len(shapes[0])
-    return lax.map(linear, parts) if many else linear(parts)
+def _linearized(op: Curvature, chunks: int, place: Array) -> Any:
+    return linearized(op, jax.tree.map(lambda a: a[place], _pieces(op, chunks)))
 
 
 @eqx.filter_jit

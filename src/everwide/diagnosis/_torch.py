@@ -11,7 +11,8 @@ import numpy as np
 from .._checks import InputError
 from .._engine import budget
 from .._losses import AbstractLoss
-from ._operators import AbstractCurvature, Kind, as_columns
+from ._operators import AbstractCurvature, Kind
+from ._prepared import as_columns
 
 Tensor = Any
 _GRAPHS = 24  # bytes of a graph and its derivatives for each number that a layer gives out

@@ -10,15 +10,13 @@ from jaxtyping import Float
 
 from .._checks import Choice, InputError, positive, whole
 from .._engine import require
+from ._krylov import krylov, remembered, tridiagonal, turned
 
 _SMALL = 96  # as a matrix, which costs so many products
 _BATCH = 16  # random vectors in one product
 _SPANNED = 100  # units of rounding of squared lengths: what is shorter is not a direction
-_TINY = 10  # units of rounding: what is left of a vector that lies in the space already
-_SPACE = 12  # vectors of a Krylov space beyond twice what is wanted
 _LONG = 100_000  # entries of a vector, beyond which several do not fit into a cache together: one after the other
-_FEW = 10_000  # rows up to which all vectors of a Krylov space are remembered
-_MOST = 50  # times that a Krylov space is begun anew
+_FEW_LONG = 4  # such vectors are held at the same time
 
 
 class End(Choice):
@@ -125,7 +123,7 @@ def leading(
     first = np.random.default_rng(seed).standard_normal(n, dtype) if start is None else _started(start, n, k, dtype)
     if first.ndim == 2 and side is not End.MAGNITUDE:
         return _block(multiply, first, side, far)
-    return _krylov(multiply, first if first.ndim == 1 else first.sum(1), k, side, far)
+    return Leading(*krylov(multiply, first if first.ndim == 1 else first.sum(1), k, side.order, far))
 
 
 def trace(matrix: Any, *, samples: int = 96, seed: int = 0) -> Estimate:
@@ -151,12 +149,19 @@ def trace(matrix: Any, *, samples: int = 96, seed: int = 0) -> Estimate:
     if n <= 2 * third:
         return Estimate(float(np.trace(_columns(multiply, np.eye(n)).astype(np.float64))), 0.0)
     rng, dtype = np.random.default_rng(seed), _dtype(matrix)
-    basis = _orthonormal(_columns(multiply, _signs(rng, n, third, dtype)))
-    exact = float(_inner(basis, _columns(multiply, basis)).sum()) if basis.shape[1] else 0.0
-    rest = _signs(rng, n, third, dtype)
-    rest = (rest.T - (rest.T @ basis) @ basis.T).T
-    each = _inner(rest, _columns(multiply, rest))
-    return Estimate(exact + float(each.mean()), float(each.std(ddof=1) / np.sqrt(third)))
+    pieces, images = _together(n, third), np.empty((third, n), dtype)
+    for piece in pieces:
+        images[piece] = multiply(_signs(rng, n, len(images[piece]), dtype)).T
+    basis = _orthonormal(images.T)
+    inside = [_inner(basis[:, piece], multiply(basis[:, piece])) for piece in _together(n, basis.shape[1])]
+    each = []
+    for piece in pieces:
+        rest = _signs(rng, n, len(images[piece]), dtype).T
+        rest = (rest - (rest @ basis) @ basis.T).T
+        each.append(_inner(rest, multiply(rest)))
+    outside = np.concatenate(each)
+    exact = float(sum(part.sum() for part in inside))
+    return Estimate(exact + float(outside.mean()), float(outside.std(ddof=1) / np.sqrt(third)))
 
 
 def density(matrix: Any, *, samples: int = 8, length: int = 64, seed: int = 0) -> Density:
@@ -164,7 +169,7 @@ def density(matrix: Any, *, samples: int = 8, length: int = 64, seed: int = 0) -
 
     Args:
         matrix: as in `leading`.
-        samples: random vectors, 2 or more; they are multiplied together.
+        samples: random vectors, 2 or more.
         length: steps from each; eigenvalues that stand apart need few, details of a bulk many.
         seed: of the random vectors.
 
@@ -179,10 +184,12 @@ def density(matrix: Any, *, samples: int = 8, length: int = 64, seed: int = 0) -
     n, many = _size(matrix), whole(samples, "samples", 2)
     steps = min(whole(length, "length"), n)
     way_out = "Take fewer steps or samples."
-    held = np.dtype(_dtype(matrix)).itemsize * n * many * (_remembered(n, steps) + 2)
+    held = np.dtype(_dtype(matrix)).itemsize * n * (many if n <= _LONG else 1) * (remembered(n, steps) + 2)
     require(held, None, f"{many} Krylov spaces of {steps} vectors", way_out)
-    first = _signs(np.random.default_rng(seed), n, many, _dtype(matrix))
-    diagonals, besides = _lanczos(_products(matrix), first, steps)
+    rng, multiply, dtype = np.random.default_rng(seed), _products(matrix), _dtype(matrix)
+    each = [slice(0, many)] if n <= _LONG else [slice(at, at + 1) for at in range(many)]
+    runs = [tridiagonal(multiply, _signs(rng, n, piece.stop - piece.start, dtype), steps) for piece in each]
+    diagonals, besides = (np.concatenate(sides, axis=1) for sides in zip(*runs, strict=True))
     values, weights = np.zeros((many, steps)), np.zeros((many, steps))
     for sample, (diagonal, beside) in enumerate(zip(diagonals.T, besides.T, strict=True)):
         size = int(np.argmax(beside == 0)) + 1 if (beside == 0).any() else steps
@@ -210,8 +217,14 @@ def _products(matrix: Any) -> Callable[[np.ndarray], np.ndarray]:
 
     def multiply(v: np.ndarray) -> np.ndarray:
         together = v.ndim == 1 or not alone
-        image = np.asarray(ready @ v) if together else np.array([ready @ column for column in v.T]).T
-        if not np.isfinite(image).all():
+        if together:
+            image = np.asarray(ready @ v)
+        else:
+            rows = np.empty((v.shape[1], len(v)), _dtype(matrix))
+            for row, column in zip(rows, v.T, strict=True):
+                row[:] = ready @ column
+            image = rows.T
+        if not _finite(image):
             raise InputError(
                 "A product with the matrix is not finite. Look for NaN in the parameters and the examples."
             )
@@ -220,15 +233,31 @@ def _products(matrix: Any) -> Callable[[np.ndarray], np.ndarray]:
     return multiply
 
 
+def _finite(image: np.ndarray) -> bool:
+    """Squares that add up to a number are fast to find; large numbers may add up to infinity."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = sum(float(column @ column) for column in (image.T if image.ndim == 2 else image[None]))
+    return bool(np.isfinite(total)) or bool(np.isfinite(image).all())
+
+
+def _together(n: int, many: int) -> list[slice]:
+    """Columns that are held and multiplied at the same time."""
+    size = _BATCH if n <= _LONG else _FEW_LONG
+    return [slice(at, min(at + size, many)) for at in range(0, many, size)]
+
+
 def _columns(multiply: Callable[[np.ndarray], np.ndarray], columns: np.ndarray) -> np.ndarray:
     """A few at a time."""
-    pieces = [multiply(columns[:, at : at + _BATCH]) for at in range(0, columns.shape[1], _BATCH)]
-    return np.concatenate(pieces, axis=1)
+    return np.concatenate([multiply(columns[:, piece]) for piece in _together(*columns.shape)], axis=1)
 
 
 def _signs(rng: np.random.Generator, n: int, many: int, dtype: Any) -> np.ndarray:
     """Columns, each of them in one piece of memory."""
-    return (2 * rng.integers(0, 2, (many, n), dtype=np.int8) - 1).astype(dtype).T
+    signs = np.empty((many, n), dtype)
+    for row in signs:
+        np.multiply(np.unpackbits(np.frombuffer(rng.bytes(-(-n // 8)), np.uint8), count=n), 2, out=row, dtype=dtype)
+    signs -= 1
+    return signs.T
 
 
 def _inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -237,12 +266,11 @@ def _inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _orthonormal(columns: np.ndarray) -> np.ndarray:
-    """A basis of what columns span, by their inner products alone; twice, since these lose half of the digits."""
+    """A basis of what columns span, in their place, by inner products alone; twice: these lose half of the digits."""
     for _ in range(2):
         values, vectors = scipy.linalg.eigh((columns.T @ columns).astype(np.float64))
         kept = values > _SPANNED * np.finfo(columns.dtype).eps * values.max()
-        turn = vectors[:, kept] / np.sqrt(values[kept])
-        columns = (turn.T.astype(columns.dtype) @ columns.T).T
+        columns = turned(columns, vectors[:, kept] / np.sqrt(values[kept]))
     return columns
 
 
@@ -265,7 +293,7 @@ def _dense(multiply: Callable[[np.ndarray], np.ndarray], n: int, k: int, end: En
 
 def _block(multiply: Callable[[np.ndarray], np.ndarray], first: np.ndarray, end: End, tolerance: float) -> Leading:
     """LOBPCG from vectors that are near."""
-    basis = _orthonormal(first)
+    basis = _orthonormal(first.copy(order="F"))
     size = float(np.abs(np.sum(basis * multiply(basis), axis=0)).max()) or 1.0
     shape = (len(first), len(first))
     operator = scipy.sparse.linalg.LinearOperator(shape, matvec=multiply, matmat=multiply, dtype=first.dtype)  # pyright: ignore[reportCallIssue]
@@ -275,94 +303,3 @@ def _block(multiply: Callable[[np.ndarray], np.ndarray], first: np.ndarray, end:
     places = end.order(values)
     values, vectors = values[places], vectors[:, places]
     return Leading(values, vectors, np.linalg.norm(multiply(vectors) - vectors * values, axis=0))
-
-
-def _krylov(
-    multiply: Callable[[np.ndarray], np.ndarray], first: np.ndarray, k: int, end: End, tolerance: float
-) -> Leading:
-    """Krylov and Schur: columns of the basis, and the matrix between them."""
-    n, most = len(first), min(len(first), 2 * k + _SPACE)
-    require(first.itemsize * n * (most + 1), None, f"A Krylov space of {most} vectors", "Ask for fewer eigenvalues.")
-    basis, inside = np.zeros((n, most + 1), first.dtype, order="F"), np.zeros((most, most))
-    basis[:, 0], kept = first / np.linalg.norm(first), 0
-    for _ in range(_MOST):
-        size, left = _grow(multiply, basis, inside, kept, k, end, tolerance)
-        values, vectors = scipy.linalg.eigh((inside[:size, :size] + inside[:size, :size].T) / 2)
-        places = end.order(values)[: min(k + _SPACE // 2, size - 1)] if size < n else end.order(values)
-        residuals = left * np.abs(vectors[-1, places])
-        ritz = basis[:, :size] @ vectors[:, places].astype(basis.dtype)
-        if (residuals[:k] <= tolerance * np.abs(values).max()).all() or size == n:
-            break
-        kept = len(places)
-        basis[:, kept], basis[:, :kept] = basis[:, size], ritz
-        inside[:] = 0
-        inside[range(kept), range(kept)] = values[places]
-    return Leading(values[places][:k], ritz[:, :k], residuals[:k])
-
-
-def _grow(
-    multiply: Callable[[np.ndarray], np.ndarray],
-    basis: np.ndarray,
-    inside: np.ndarray,
-    kept: int,
-    k: int,
-    end: End,
-    tolerance: float,
-) -> tuple[int, float]:
-    """Vectors until the space is full or holds what is wanted; its size, and the length of what is left."""
-    most, largest = inside.shape[0], 0.0
-    for place in range(kept, most):
-        image = np.array(multiply(basis[:, place]), basis.dtype)
-        rounding, here = np.finfo(basis.dtype).eps, basis[:, : place + 1]
-        for _ in range(2):
-            along = here.T @ image
-            image -= here @ along
-            inside[: place + 1, place] += along
-        inside[place, : place + 1] = inside[: place + 1, place]
-        left, size = float(np.linalg.norm(image)), place + 1
-        largest = max(largest, float(np.abs(inside[:size, place]).max()))
-        if left <= _TINY * rounding * largest:  # the space is invariant: go on with another direction
-            image, left = np.random.default_rng(size).standard_normal(len(image), basis.dtype), 0.0
-            for _ in range(2):
-                image -= here @ (here.T @ image)
-        basis[:, size] = image / np.linalg.norm(image)
-        if left and size > k and size % 5 == 0 and size < most:
-            values, vectors = scipy.linalg.eigh(inside[:size, :size])
-            if (left * np.abs(vectors[-1, end.order(values)[:k]]) <= tolerance * np.abs(values).max()).all():
-                return size, left
-    return most, left
-
-
-def _lanczos(
-    multiply: Callable[[np.ndarray], np.ndarray], first: np.ndarray, steps: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The tridiagonal matrices of several vectors, `(steps, samples)`; all are multiplied together.
-
-    Of large matrices two vectors are remembered, not all: eigenvalues are then found several times, with weights that
-    add up, which changes no density (Chen, Trogdon and Ubaru 2022).
-    """
-    n, many = first.shape
-    remembered = _remembered(n, steps)
-    axpy: Any = scipy.linalg.get_blas_funcs("axpy", dtype=first.dtype)
-    bases = [np.ascontiguousarray((first / np.linalg.norm(first, axis=0)).T)]
-    diagonals, besides = np.zeros((steps, many)), np.zeros((steps, many))
-    rounding = _TINY * np.finfo(first.dtype).eps
-    for step in range(steps):
-        images = np.array(multiply(bases[-1].T).T, first.dtype, order="C")
-        for sample, image in enumerate(images):
-            earlier = [basis[sample] for basis in bases]
-            diagonals[step, sample] = earlier[-1] @ image
-            for _ in range(1 if remembered < steps else 2):
-                for vector in earlier[::-1]:
-                    axpy(vector, image, a=-float(vector @ image))
-            left = float(np.linalg.norm(image))
-            besides[step, sample] = left if left > rounding * np.abs(diagonals[: step + 1, sample]).max() else 0.0
-            image *= 1 / left if besides[step, sample] else 0.0
-        bases = [*bases, images][-remembered:]
-    besides[-1] = 0
-    return diagonals, besides
-
-
-def _remembered(n: int, steps: int) -> int:
-    """Vectors of a Krylov space that are kept, to be orthogonal to."""
-    return steps if n <= _FEW else min(2, steps)

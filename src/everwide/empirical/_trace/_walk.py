@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
+from ..._equations import bind
 from . import _pooling as pooling
 from ._sites import Arranged, Embedding, Rule, View, product, rule_for, scales, scaling, viewed
 
@@ -345,11 +346,3 @@ def _varying(a: Any, axes: frozenset[Any]) -> Any:
         return a
     newer, older = (getattr(lax, name, None) for name in ("pcast", "pvary"))  # JAX before 0.9 has the older one only
     return newer(a, tuple(axes), to="varying") if newer is not None else older(a, tuple(axes))  # pyright: ignore[reportOptionalCall]
-
-
-def bind(eqn: JaxprEqn, arrays: list[Any]) -> list[Any]:
-    """Run one equation."""
-    given = eqn.primitive.get_bind_params(eqn.params)
-    functions, params = given if isinstance(given, tuple) else ((), given)  # JAX before 0.9 returned a pair
-    results = eqn.primitive.bind(*functions, *arrays, **params)
-    return list(results) if eqn.primitive.multiple_results else [results]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import scipy.optimize
-import scipy.stats
+import scipy.special
 from jax import lax
 from jaxtyping import Array, Bool, Complex, Float, PRNGKeyArray
 
@@ -292,7 +292,7 @@ def initial_residual_quantile(kernel: Any, y: Any, delta: float) -> InitialResid
     largest, size, rows = float(weights.max()), float(np.linalg.norm(columns)), len(columns) ** 0.5
     if largest == 0:
         return InitialResidual(size / rows, size / rows)
-    chi = math.sqrt(scipy.stats.chi2.isf(risk, columns.size))
+    chi = math.sqrt(scipy.special.chdtri(columns.size, risk))
     bound = size + math.sqrt(largest) * chi
     form = QuadraticForm(weights / largest, shifts / largest, columns.shape[1])
     quantile = math.sqrt(largest * _upper_quantile(form, math.log(risk)))
