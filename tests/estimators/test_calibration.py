@@ -6,6 +6,8 @@ import scipy.optimize
 import scipy.special
 import scipy.stats
 
+from estimators.tables_to_fit import NET
+from everwide.estimators import WideGPRegressor
 from everwide.estimators._uncertainty import Spread, Temperature, weighted_quantile
 
 pytestmark = pytest.mark.once
@@ -42,6 +44,38 @@ def test_weights_of_residuals_are_copies():
         many = (np.repeat(part, times, axis=0) if part is not None else None for part in (residuals, variance, noise))
         repeated = Spread.of(*many, np.ones(times.sum()))
         np.testing.assert_allclose(once.std(variance), repeated.std(variance), rtol=1e-9)
+
+
+def repeated_table():
+    """Few values in each column, noisy targets, and a quarter of all rows there twice."""
+    rng = RNG(5)
+    x = rng.integers(0, 12, size=(120, 4)).astype(float)
+    y = np.round(0.3 * x[:, 0] + rng.normal(size=120))
+    return np.concatenate([x, x[:40]]), np.concatenate([y, y[:40]])
+
+
+def test_the_noise_of_several_networks_has_the_largest_likelihood():
+    model = WideGPRegressor().fit(*repeated_table())
+    learned, spread = model._learned, model._spread
+    assert len(learned.members) > 1
+    rows, weights = learned.judged, learned.task.weights[learned.judged]
+    squares = (learned.task.y - learned.left_out)[rows, 0] ** 2
+    variance = model._uncertainty.left_out(learned)[rows]
+
+    def loss(noise):
+        total = variance + noise
+        amplitude = np.average(squares / total, weights=weights)
+        return np.average(np.log(amplitude * total) + squares / (amplitude * total), weights=weights)
+
+    found = loss(spread.noise[0])
+    assert found <= min(loss(spread.noise[0] * factor) for factor in (1e-4, 1e-2, 0.1, 0.5, 2, 10, 100)) + 1e-4
+    np.testing.assert_allclose(spread.amplitude, np.average(squares / (variance + spread.noise), weights=weights))
+
+
+def test_the_noise_of_a_single_network_is_its_ridge():
+    x, y = repeated_table()
+    model = WideGPRegressor(NET, relative_noise=0.05).fit(x, y)
+    assert model._spread.noise == pytest.approx(0.05)
 
 
 def test_residuals_that_vanish_leave_no_nan():

@@ -220,10 +220,11 @@ class Together:
         return self._mixed(np.stack(own), apart, learned)
 
     def noise(self, learned: Learned) -> Float[np.ndarray, " n"] | None:
-        """The variance of each target around the function, where ridges are noise."""
-        each = [part.noise(member, learned.task) for part, member in zip(self.parts, learned.members, strict=True)]
-        known = [noise for noise in each if noise is not None]
-        return (weights_of(learned) * self.sizes) @ np.stack(known) if len(known) == len(each) else None
+        """The variance of each target around the function, where it is known: the ridge of a single network.
+
+        Networks that are added err less than each of them, or more, where rows have copies: the noise is then chosen.
+        """
+        return self.parts[0].noise(learned.first, learned.task) if len(self.parts) == 1 else None
 
     def _mixed(self, own: np.ndarray, outputs: np.ndarray, learned: Learned) -> Float[np.ndarray, " n"]:
         """A mixture: the mean of variances, and the variance of means."""
