@@ -81,6 +81,24 @@ def test_torch_another_initialization_is_seen():
         require_agreement(make, shape, torch_kernels(kaiming, draws))
 
 
+class Halves(torch.nn.Module):
+    """Two halves of the channels, one of which is read through a function; or one half twice."""
+
+    def __init__(self, second):
+        super().__init__()
+        self.first, self.last, self.second = torch.nn.Linear(6, 8), torch.nn.Linear(4, 2), second
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(x[:, :4] + torch.tanh(x[:, self.second : self.second + 4]))
+
+
+def test_torch_halves_of_the_channels_are_independent_and_one_half_is_not():
+    for second, outcome in ((4, "exact"), (0, "sampled")):
+        rows_of = ew.from_module(Halves(second), (6,)).rows
+        assert {str(row.outcome) for row in rows_of if row.layer == "Sum"} == {outcome}
+
+
 GEOMETRY = {
     "strides and padding": (
         lambda: torch.nn.Conv2d(3, 4, (3, 2), stride=(2, 1), padding=(1, 0)),

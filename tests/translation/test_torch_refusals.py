@@ -136,7 +136,9 @@ REFUSED = {
         (4, 5, 5),
         "padding_mode='reflect'",
     ),
-    "pieces of an axis": (two(lambda m, x: m.a(x).view(-1, 2, 4)), (6,), "cuts an axis into pieces"),
+    "pieces of an axis": (two(lambda m, x: m.a(x).view(-1, 2, 4, 8)), (8, 6), "cuts an axis into pieces"),
+    "pieces of channels": (two(lambda m, x: torch.relu(m.a(x).view(-1, 2, 4))), (6,), "cut into pieces of 2 x 4"),
+    "a part of the input": (two(lambda m, x: m.b(x[:, :8])), (9,), "do it to the data"),
     "mixing tokens": (two(lambda m, x: m.b(m.a(x).transpose(1, 2))), (8, 6), "acts on the last axis"),
     "the mean of the batch": (
         two(lambda m, x: m.a(x) - m.a(x).mean(0)),

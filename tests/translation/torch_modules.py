@@ -7,6 +7,8 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402, N812
 from torch import nn  # noqa: E402
 
+from translation import torch_vision_modules as vision  # noqa: E402
+
 OUTPUTS = 256
 
 
@@ -351,6 +353,7 @@ CASES = {
     "separable": (Separable, (4, 5), 100, {"ConvDepthwise", "ConvGrouped"}),
     "words": (Words, (6,), 100, {"Embedding", "PositionEmbedding", "Sum"}),
     "recurrent": (Recurrent, (4, 24), 100, {"Recurrent", "Concat", "Index"}),
+    **vision.CASES,
 }
 # Those of which a part is sampled.
 SAMPLED_CASES = {
@@ -359,4 +362,5 @@ SAMPLED_CASES = {
     "post-activation": (PostActivation, (4, 5), 100, {"Sampled", "Sum"}),
     "gates": (Gates, (3, 24), 100, {"Sampled", "Lstm", "Gru"}),
     "transformer": (Transformer, (3, 24), 100, {"Sampled", "SelfAttention", "Gelu"}),
+    **vision.SAMPLED_CASES,
 }

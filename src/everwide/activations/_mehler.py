@@ -27,6 +27,7 @@ _NODES = 12
 _CROWD = 2  # nodes crowd towards infinitely high terms, which matter for nearly parallel inputs
 _JUMPS = 8
 _FIRST, _SMOOTH = 3, 1e-6  # jumps of so many derivatives, up to rounding and interpolation, decide about smoothness
+_ROUNDING = 4  # errors of a derivative, in units of the precision
 _WINDOW = 0.5  # one-sided derivatives at zero are those of a polynomial through points this near
 _NEARBY = 0.3  # complement above which c^K counts as zero
 _STEP = (2 * math.pi) ** -1.5  # x_k^2 for a step is _STEP * 2 k^(-3/2) for large odd k
@@ -82,13 +83,13 @@ def no_tail(std: Array) -> Tail:
 @functools.lru_cache(256)
 def is_smooth_at_zero(fn: Function) -> bool:
     """Whether the first derivatives do not jump there: what is left out then falls fast, and a tail tells nothing."""
-
-    def look(x: Array) -> tuple[Array, Array]:
-        return _jumps(fn, x.dtype), with_slope(fn, x)[1]
-
+    x, both = _one_sided()
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        jumps, slopes = map(np.asarray, jax.jit(look)(np.linspace(-1.0, 1.0, 9)))  # one short program, not many
-    return bool(np.all(np.abs(jumps)[:_FIRST] <= _SMOOTH * max(1.0, float(np.abs(slopes).max()))))
+        points = np.concatenate([x, np.linspace(-1.0, 1.0, 9)])
+        slopes = np.asarray(jax.jit(lambda x: with_slope(fn, x)[1])(points))  # one short program; the rest is numpy's
+    jumps, size = both @ slopes[: len(x)], np.abs(both) @ np.abs(slopes[: len(x)])
+    jumps = np.where(np.isfinite(jumps) & (np.abs(jumps) > _ROUNDING * np.finfo(float).eps * size), jumps, 0)
+    return bool(np.all(np.abs(jumps)[:_FIRST] <= _SMOOTH * max(1.0, float(np.abs(slopes[len(x) :]).max()))))
 
 
 def kink_at_zero(fn: Function, start: int, std: Array) -> Tail:
@@ -111,12 +112,18 @@ def kink_at_zero(fn: Function, start: int, std: Array) -> Tail:
 
 def _jumps(fn: Function, dtype: jnp.dtype) -> Array:
     """Jumps of the first derivatives at zero; none where they are not finite or drown in rounding errors."""
-    x, matrix = _derivatives()
-    both = np.concatenate([matrix, -matrix * (-1.0) ** np.arange(_JUMPS)[:, None]], 1)
-    slopes = with_slope(fn, jnp.asarray(np.concatenate([x, -x]), dtype))[1]
+    x, both = _one_sided()
+    slopes = with_slope(fn, jnp.asarray(x, dtype))[1]
     jumps = jnp.sum(jnp.asarray(both, dtype) * slopes, 1)
-    rounding = 4 * jnp.finfo(dtype).eps * jnp.sum(jnp.asarray(np.abs(both), dtype) * jnp.abs(slopes), 1)
+    rounding = _ROUNDING * jnp.finfo(dtype).eps * jnp.sum(jnp.asarray(np.abs(both), dtype) * jnp.abs(slopes), 1)
     return jnp.where(jnp.isfinite(jumps) & (jnp.abs(jumps) > rounding), jumps, 0)
+
+
+@functools.cache
+def _one_sided() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes on both sides of zero, and the matrix from values there to the jumps of derivatives at zero."""
+    x, matrix = _derivatives()
+    return np.concatenate([x, -x]), np.concatenate([matrix, -matrix * (-1.0) ** np.arange(_JUMPS)[:, None]], 1)
 
 
 @functools.cache

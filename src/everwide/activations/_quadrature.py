@@ -48,8 +48,27 @@ def with_slope(fn: Function, x: Array) -> tuple[Array, Array]:
 
 def line_rule(points: tuple[float, ...], mean: Array | float, std: Array, order: Order) -> Rule:
     """A rule for functions of `mean + std z` that are smooth between the sorted `points`; `std` is positive."""
+    if points == (0.0,) and isinstance(mean, float) and mean == 0:
+        return _around_zero(GRAIN / jnp.maximum(std, GRAIN), order)
     places = jnp.stack([jnp.broadcast_to(jnp.clip((p - mean) / std, -FAR, FAR), std.shape) for p in points])
     return gaussian_rule(places, GRAIN / jnp.maximum(std, GRAIN), order)
+
+
+def _around_zero(grain: Array, order: Order) -> Rule:
+    """`gaussian_rule` for one point at zero: a shorter program, since far nodes are the same for all rows."""
+    ratio = 1 / grain
+    x, weights = _even(jnp.zeros_like(grain), jnp.log(ratio + jnp.sqrt(1 + ratio * ratio)), order.near)
+    up = jnp.exp(x)
+    down = 1 / up
+    crowded = grain * ((up - down) / 2), grain * ((up + down) / 2) * weights
+
+    def column(a: np.ndarray) -> Array:
+        return jnp.broadcast_to(jnp.asarray(a, x.dtype).reshape(-1, *(1,) * grain.ndim), (order.far, *grain.shape))
+
+    even = map(column, legendre(order.far, 1.0, order.reach))
+    nodes, weights = (jnp.concatenate([near, far]) for near, far in zip(crowded, even, strict=True))
+    weights = weights * (jnp.exp(-0.5 * nodes**2) * (2 * np.pi) ** -0.5)
+    return Rule(jnp.concatenate([-nodes, nodes]), jnp.concatenate([weights, weights]))
 
 
 def gaussian_rule(points: Array, grain: Array, order: Order) -> Rule:

@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from ..activations import LeakyRelu
 from ..layers import Dropout, Identity, Scale
+from ._attention import Projection, attention
 from ._graph import Apply, At, Graph
 from ._jaxpr import Mark, marked, read_call
 from ._layout import CHANNELS, Untranslatable, Value, start, start_tokens
@@ -31,7 +32,7 @@ from ._ops import (
     normalized_alone,
     pooled,
 )
-from ._reasons import ATTENTION, BATCH_NORM, RECURRENT
+from ._reasons import BATCH_NORM, RECURRENT
 from ._weights import UNIFORM
 
 
@@ -46,6 +47,10 @@ class Marked(eqx.Module):
             return (marked(self.number, x, x), *rest) if rest else marked(self.number, x, x)
         if isinstance(self.layer, nn.Dropout):
             return marked(self.number, x, x)
+        if isinstance(self.layer, nn.MultiheadAttention):
+            out = self.layer(x, *rest, mask=mask, key=key, inference=inference)
+            itself = mask is None and all(one is x for one in rest)
+            return marked(self.number, x, out) if itself else out
         return marked(self.number, x, self.layer(x, *rest))
 
 
@@ -60,6 +65,9 @@ def read_equinox(graph: Graph, module: Any, shape: Sequence[int], channels: int)
         return Marked(layer, len(marks) - 1)
 
     replaced = jax.tree_util.tree_map_with_path(mark, module, is_leaf=_is_read)
+    for path, leaf in jax.tree_util.tree_flatten_with_path(module)[0]:
+        if eqx.is_inexact_array(leaf) and leaf.ndim >= 2:
+            graph.tables[jax.tree_util.keystr(path).lstrip(".")] = leaf
     tokens = any(isinstance(mark.layer, nn.Embedding) for mark in marks)
     inputs = start(shape, channels=channels, batched=False), start_tokens(shape, batched=False) if tokens else None
     return read_call(graph, type(module).__name__, _called(replaced), marks, tuple(shape), inputs)
@@ -147,7 +155,10 @@ def _adaptive(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     axes = [axis for axis, group in enumerate(x.groups) if group != (CHANNELS,)]
     have, want = [x.described()[axis] for axis in axes], tuple(layer.target_shape)
     if any(int(h) % w for h, w in zip(have, want, strict=True)):
-        raise Untranslatable(f"{have} sites become {want}: windows of different sizes are not read")
+        raise Untranslatable(
+            f"{have} sites become {want}: windows of different sizes are not read; take an input whose sites are a "
+            "multiple of these"
+        )
     size = tuple(int(h) // w for h, w in zip(have, want, strict=True))
     return (pooled if "Avg" in at.kind else largest)(graph, at, x, axes, Window(size, size, "VALID"))
 
@@ -165,6 +176,23 @@ def _group_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
         return normalized_alone(graph, at, x, _channels(x), layer.eps, learned=layer.channelwise_affine)
     how = {"centred": True, "learned": layer.channelwise_affine, "groups": layer.groups}
     return normalized(graph, at, x, range(len(x.groups)), layer.eps, **how)
+
+
+def _attention(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+    reads = layer.query_proj, layer.key_proj, layer.value_proj
+    if any(one.bias is not None for one in reads):
+        raise Untranslatable("biases of queries, keys and values are not read; use_output_bias is")
+    if layer.dropout.p and not layer.dropout.inference:
+        raise Untranslatable("dropout of attention is not read; equinox.nn.inference_mode(module) leaves it out")
+    weights = []
+    for name in ("query_proj", "key_proj", "value_proj", "output_proj"):
+        own = getattr(layer, name)
+        fan_in = int(own.in_features)
+        weights.append(Projection(f"{at.place}.{name}.weight", own.weight, 1 / (3 * fan_in), fan_in, UNIFORM))
+    out = layer.output_proj
+    bias = None if out.bias is None else math.sqrt(1 / (3 * out.in_features))
+    heads, widths = (layer.num_heads,) * 2, (layer.qk_size, layer.vo_size)
+    return attention(graph, at, x, weights, heads, widths, layer.output_size, bias)
 
 
 def _embedding(graph: Graph, at: At, layer: Any, x: Value) -> Value:
@@ -222,7 +250,7 @@ _READERS: dict[type, Callable[[Graph, At, Any, Value], Value]] = {
     nn.Dropout: _dropout,
     nn.PReLU: _prelu,
     nn.Embedding: _embedding,
-    nn.MultiheadAttention: _refused(ATTENTION),
+    nn.MultiheadAttention: _attention,
     nn.GRUCell: _refused(RECURRENT),
     nn.LSTMCell: _refused(RECURRENT),
     nn.SpectralNorm: _refused(_UNREAD),

@@ -85,6 +85,7 @@ class Graph:
     used: set[str] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)  # nodes whose axes nobody knows any more
     output: int = 0
+    tables: dict[str, Any] = field(default_factory=dict)  # parameters that belong to no layer: arrays by their names
 
     def begin(self, value: Value) -> Value:
         """The input."""
@@ -101,6 +102,7 @@ class Graph:
 
     def apply(self, at: At, x: Value, op: Apply, groups: tuple[Group, ...] | None = None) -> Value:
         """A layer of one value; axes stay as they are, unless others are given."""
+        _refuse_cut(x)
         try:
             out = op.layer.describe(Signal(x.shape, concrete=True, readouts=frozenset())).shape  # laws come later
         except ArchitectureError as fault:
@@ -112,6 +114,7 @@ class Graph:
         """An operation of numbers; values must have one layout."""
         values = [one for one in operands if isinstance(one, Value)]
         first = values[0]
+        _refuse_cut(first)
         if any(v.groups != first.groups or v.sizes != first.sizes for v in values):
             shapes = " and ".join(str(v.described()) for v in values)
             raise Untranslatable(f"it combines values of the shapes {shapes}, and only equal ones are understood")
@@ -151,7 +154,7 @@ class Graph:
         batched = (BATCH,) in x.groups
         sites = tuple((str(i),) for i in range(len(have) - batched - 1))
         groups = (*(((BATCH,),) if batched else ()), *sites, (CHANNELS,))[: len(have)]
-        kept = len(have) == len(x.groups) and all(len(group) == 1 for group in x.groups)
+        kept = len(have) == len(x.groups) and all(len(group) == 1 for group in x.groups) and not x.cut
         groups = x.groups if kept else groups
         size = {group[0]: n for group, n in zip(groups, have, strict=True)}
         labels = sorted((label for label in size if label not in (BATCH, CHANNELS)), key=int)
@@ -159,6 +162,14 @@ class Graph:
         if isinstance(op, Refused) and not kept:
             self.lost.add(value.node)
         return value
+
+
+def _refuse_cut(x: Value) -> None:
+    if x.cut:
+        raise Untranslatable(
+            f"it acts on channels that are cut into pieces of {' x '.join(map(str, x.cut))}: pieces may be moved and "
+            "put together again, and torch.chunk or a slice takes a part of the channels"
+        )
 
 
 def without(value: Value, axes: Sequence[int]) -> tuple[Group, ...]:

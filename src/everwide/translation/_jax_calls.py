@@ -8,8 +8,10 @@ import numpy as np
 
 from ..layers import SiteMap
 from ._graph import Apply, At, Graph, renamed
+from ._layout import BATCH as BATCH_LABEL
 from ._layout import Untranslatable, Value
-from ._ops import Window, joined, largest, pooled, reduced, taken
+from ._ops import Window, in_line, joined, largest, pooled, put_together, reduced, taken
+from ._places import Places, add_places, token_beside
 
 BATCH = 7  # examples of the batch that is sent through: a size that axes seldom have
 
@@ -47,6 +49,8 @@ def call_of(
         return values[0]
     if name in UNARY:
         return graph.pointwise(at, UNARY[name], values)
+    if name in ("add", "sub") and len(values) == 1:
+        operands = [one if isinstance(one, Value) else _placed(graph, values[0], one) for one in operands]
     if name in _BINARY or name == "select_n":
         return graph.pointwise(at, _BINARY.get(name, "select"), [_operand(one) for one in operands])
     if name == "not":
@@ -71,6 +75,27 @@ def _reason(name: str) -> str:
     return f"the primitive {name} is not known here"
 
 
+def _placed(graph: Graph, x: Value, array: Any) -> Any:
+    """A branch of learned positions, where an array is a parameter of the module with a vector for every place."""
+    places = places_of(graph, x, array)
+    return array if places is None else add_places(graph, x, places, BATCH)
+
+
+def places_of(graph: Graph, x: Value, array: Any) -> Places | None:
+    """What is known of a parameter of the module that is the same for all examples: its first rows, or all."""
+    values = np.asarray(array)
+    values = values.reshape((1,) * (len(x.groups) - values.ndim) + values.shape)
+    batch = [i for i, group in enumerate(x.groups) if group == (BATCH_LABEL,) and values.shape[i : i + 1] != (1,)]
+    if values.ndim != len(x.groups) or any(np.any(values != values.take([0], axis)) for axis in batch):
+        return None
+    one = values.take([0], batch[0]) if batch else values
+    for name, table in graph.tables.items():
+        flat = np.ravel(table)[: one.size]
+        if np.shape(table)[-1:] == values.shape[-1:] and np.array_equal(flat, np.ravel(one)):
+            return Places(name, np.asarray(table), (name,), np.shape(table), shape=values.shape)
+    return None
+
+
 def _operand(one: Any) -> Value | float:
     return one if isinstance(one, Value) else _number(one)
 
@@ -86,7 +111,7 @@ def _number(one: Any) -> float:
 
 
 def _reshape(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: tuple[int, ...]) -> Value:
-    return operands[0].regrouped(shape, BATCH)
+    return put_together(graph, at, operands[0].regrouped(shape, BATCH))
 
 
 def _transpose(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
@@ -109,9 +134,15 @@ def _broadcast(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequen
 
 
 def _concatenate(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
-    if not all(isinstance(one, Value) for one in operands):
+    axis = int(params["dimension"])
+    lined = [in_line(graph, one, axis) if isinstance(one, Value) else one for one in operands]
+    like = next(one for one in lined if isinstance(one, Value))
+    places = [None if isinstance(one, Value) else places_of(graph, like, one) for one in lined]
+    if any(one is None and not isinstance(own, Value) for one, own in zip(places, lined, strict=True)):
         raise Untranslatable("it puts a signal beside an array that belongs to no layer known here")
-    return joined(graph, at, operands, int(params["dimension"]))
+    pairs = zip(lined, places, strict=True)
+    values = [own if one is None else token_beside(graph, like, one, axis, BATCH) for own, one in pairs]
+    return joined(graph, at, values, axis)
 
 
 def _sum(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:

@@ -1,5 +1,6 @@
 """Modules of JAX, read through the trace of a call. Layers leave marks in it, so that what they compute is not read."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from ..signal import ArchitectureError
 from ._graph import At, Graph
 from ._jax_calls import BATCH, UNARY, call_of
 from ._layout import Untranslatable, Value
+from ._ops import taken
 
 _MARK = "everwide_mark_"
 _INLINED = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
@@ -118,12 +120,37 @@ class _Walk:
             results = self.run(inner.jaxpr, inner.consts, operands)
             self.scope.pop()
             return results
+        if not values and number is not None:
+            return [self._looked_up(self.marks[number], operands[0])]
         if not values:
             results = eqn.primitive.bind(*operands, **eqn.params)
             return list(results) if eqn.primitive.multiple_results else [results]
+        if eqn.primitive.name == "split":
+            return self._split(eqn, operands[0])
         outputs: list[Any] = list(eqn.outvars)
         shapes = [tuple(var.aval.shape) for var in outputs]
         return [self._value(eqn, operands, values, number, shapes[0])] * len(shapes)
+
+    def _looked_up(self, mark: Mark, numbers: Any) -> Any:
+        """Rows of a table of vectors that do not depend on the input: learned positions."""
+        table = next((one for name, one in self.graph.tables.items() if name.startswith(f"{mark.at.place}.")), None)
+        if table is None or not jnp.issubdtype(jnp.asarray(numbers).dtype, jnp.integer):
+            raise ArchitectureError(
+                f"{mark.at.place} ({mark.at.what}) is called on numbers that do not depend on the input. Only tables "
+                "of positions are read so: leave it out, or give it the input."
+            )
+        return jnp.asarray(table)[numbers]
+
+    def _split(self, eqn: JaxprEqn, x: Value) -> list[Any]:
+        """Parts of one axis."""
+        ends = list(itertools.accumulate(int(size) for size in eqn.params["sizes"]))
+        at, out = self._at(eqn), list[Any]()
+        for start, end, var in zip([0, *ends[:-1]], ends, eqn.outvars, strict=True):
+            try:
+                out.append(taken(self.graph, at, x, int(eqn.params["axis"]), slice(start, end)))
+            except Untranslatable as fault:
+                out.append(self.graph.refuse(at, [x], str(fault), tuple(var.aval.shape)))
+        return out
 
     def _value(
         self, eqn: JaxprEqn, operands: list[Any], values: list[Value], number: int | None, shape: tuple[int, ...]

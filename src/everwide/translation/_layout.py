@@ -22,16 +22,23 @@ class Value:
     - `groups`: for every axis of the framework's array, the labels in it: `n` examples, `c` channels, `0`, `1`, ... our
       site axes in their order.
     - `sizes`: of all labels but `n`.
+    - `cut`: where the channels are cut into pieces, the sizes of these; their labels are `c0`, `c1`, ...
     """
 
     node: int
     groups: tuple[Group, ...]
     sizes: tuple[tuple[str, int], ...]
+    cut: tuple[int, ...] = ()
 
     @property
     def size(self) -> dict[str, int]:
         """Of every label; a batch has 1, as every other size would do."""
-        return {BATCH: 1} | dict(self.sizes)
+        return {BATCH: 1} | dict(self.sizes) | dict(zip(self.pieces, self.cut, strict=True))
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """The labels of the pieces of the channels, if they are cut."""
+        return tuple(f"{CHANNELS}{i}" for i in range(len(self.cut)))
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -53,24 +60,32 @@ class Value:
         return replace(self, groups=tuple(self.groups[i] for i in order))
 
     def regrouped(self, shape: Sequence[int], batch: int) -> "Value":
-        """After a reshape: labels stay in their order, and are cut into axes of these sizes."""
-        labels = [label for group in self.groups for label in group]
-        size, groups, rest = self.size | {BATCH: batch}, [], list(labels)
+        """After a reshape: labels stay in their order, in axes of these sizes; channels may be cut into pieces."""
+        rest = [label for group in self.groups for label in group]
+        size, groups = self.size | {BATCH: batch}, []
+        order = list(self.pieces) or [CHANNELS]
         for wanted in shape:
             group: list[str] = []
-            while rest and (math.prod(size[label] for label in group) < wanted):
-                group.append(rest.pop(0))
+            while rest and (have := math.prod(size[label] for label in group)) < wanted:
+                label = rest.pop(0)
+                if label in order and have * size[label] > wanted and size[label] * have % wanted == 0 == wanted % have:
+                    label = _cut(label, wanted // have, order, rest, size)
+                group.append(label)
             if math.prod(size[label] for label in group) != wanted:
                 raise Untranslatable(
                     f"it cuts an axis into pieces ({self.described(batch)} becomes {tuple(shape)}); merging axes is "
-                    "understood, splitting is not"
+                    "understood, splitting sites is not"
                 )
             groups.append(tuple(group))
         while rest and size[rest[0]] == 1 and groups:  # of size 1: it belongs to whoever is there
             groups[-1] = (*groups[-1], rest.pop(0))
         if rest:
             raise Untranslatable(f"it changes the number of elements of {self.described(batch)}")
-        return replace(self, groups=tuple(groups))
+        if len(order) == 1:
+            return replace(self, groups=tuple(groups))
+        new = {label: f"{CHANNELS}{i}" for i, label in enumerate(order)}
+        named = tuple(tuple(new.get(label, label) for label in group) for group in groups)
+        return replace(self, groups=named, cut=tuple(size[label] for label in order))
 
     def described(self, batch: int = 0) -> tuple[int | str, ...]:
         """The shape as the framework has it."""
@@ -87,9 +102,18 @@ class Value:
 
     def words(self) -> str:
         """Of the axes, for messages."""
-        names = {BATCH: "examples", CHANNELS: "channels"}
+        names = {BATCH: "examples", CHANNELS: "channels"} | dict.fromkeys(self.pieces, "a piece of the channels")
         axes = [" x ".join(names.get(label, f"site axis {label}") for label in group) or "1" for group in self.groups]
         return f"the axes ({listed(axes, most=8)})" if axes else "no axes"
+
+
+def _cut(label: str, first: int, order: list[str], rest: list[str], size: dict[str, int]) -> str:
+    """Channels, or a piece of them, as two: the label of the first, while the second is left to be read."""
+    one, two = f"{label}<", f"{label}>"
+    size[one], size[two] = first, size[label] // first
+    order[order.index(label) : order.index(label) + 1] = [one, two]
+    rest.insert(0, two)
+    return one
 
 
 def start(shape: Sequence[int], *, channels: int, batched: bool) -> Value:

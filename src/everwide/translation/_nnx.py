@@ -13,6 +13,7 @@ from ._graph import Apply, At, Graph
 from ._jax_calls import BATCH
 from ._jaxpr import Mark, marked, read_call
 from ._layout import Untranslatable, Value, start, start_tokens
+from ._nnx_attention import read_attention, reads_itself
 from ._nnx_recurrent import read_rnn
 from ._ops import (
     EVALUATION,
@@ -26,7 +27,7 @@ from ._ops import (
     normalized,
     normalized_alone,
 )
-from ._reasons import ATTENTION, BATCH_NORM
+from ._reasons import BATCH_NORM
 from ._weights import TRUNCATED
 
 
@@ -41,6 +42,11 @@ def read_nnx(graph: Graph, module: Any, shape: Sequence[int], channels: int) -> 
         with _marking([layer for _, layer in _layers(own)]):
             return own(x)
 
+    graph.tables = {
+        ".".join(map(str, path)): value[...]
+        for path, value in nnx.to_flat_state(nnx.state(module, nnx.Param))
+        if value[...].ndim >= 2
+    }
     tokens = start_tokens(shape) if any(isinstance(mark.layer, nnx.Embed) for mark in marks) else None
     inputs = start(shape, channels=channels, batched=True), tokens
     return read_call(graph, type(module).__name__, call, marks, (BATCH, *shape), inputs)
@@ -75,6 +81,8 @@ def _marked_call(original: Callable[..., Any], numbers: dict[int, int]) -> Calla
             return original(self, x, *rest, **options)  # a scan, which is refused
         if options.get("deterministic") and isinstance(self, _nnx().Dropout):
             return x
+        if isinstance(self, _nnx().MultiHeadAttention) and not reads_itself(self, x, rest, options):
+            return original(self, x, *rest, **options)  # products of signals, which are refused
         silent = isinstance(self, _nnx().Dropout | _nnx().BatchNorm)  # they write their state, and change no shape
         return marked(number, x, x if silent else original(self, x, *rest, **options))
 
@@ -238,7 +246,7 @@ def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
         nnx.PReLU: _prelu,
         nnx.Embed: _embed,
         nnx.InstanceNorm: _instance_norm,
-        nnx.MultiHeadAttention: _refused(ATTENTION),
+        nnx.MultiHeadAttention: read_attention,
         nnx.RNN: read_rnn,
         **{kind: _refused(_UNREAD) for kind in unread},
     }

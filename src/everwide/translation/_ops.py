@@ -23,14 +23,17 @@ from ..layers import (
     LayerNorm,
     MaxPool,
     RmsNorm,
+    Scale,
     SiteMap,
     SumPool,
 )
-from ._graph import Apply, At, Beside, Graph, Outcome, without
+from ._graph import Apply, At, Beside, Graph, Outcome, Pointwise, without
 from ._layout import BATCH, CHANNELS, Untranslatable, Value
+from ._parts import Line, Part, Shuffle
 from ._reasons import INSTANCE_NORM, MAX_POOL, TOKENS
 from ._weights import NORMAL, Drawn, Law
 
+_SINGLE = Scale | AvgPool | Index  # of each channel by itself, and the same for all
 EVALUATION = "evaluation mode: its statistics are 0 and 1, as before training"
 GROUPS = "groups of many channels have the statistics of all, where all have one law"
 LEARNED = "its own parameters start at 1 and 0; their part of the tangent kernel falls like 1/width"
@@ -150,6 +153,23 @@ def pooled(graph: Graph, at: At, x: Value, axes: Sequence[int], window: Window, 
     return graph.apply(at, x, Apply(AvgPool(how.pop("window"), normalize_edges=edges, **how)))
 
 
+def adapted(graph: Graph, at: At, x: Value, axes: Sequence[int], want: Sequence[int]) -> Value:
+    """Means over windows that cover the sites and make so many of them: windows may differ by one, and overlap."""
+    for axis, count in zip(axes, want, strict=True):
+        group = x.groups[axis]
+        if len(group) != 1 or group[0] not in x.sites:
+            raise Untranslatable(f"its window slides over {len(axes)} axes, and its input has {x.words()}")
+        have = x.size[group[0]]
+        if have == count:
+            continue
+        low = np.arange(count) * have // count
+        high = -(-(np.arange(count) + 1) * have // count)
+        place = np.arange(have)
+        covered = (place >= low[:, None]) & (place < high[:, None])
+        x = graph.apply(at, x, Apply(SiteMap(covered / covered.sum(1, keepdims=True), axis=int(group[0]))))
+    return x
+
+
 def reduced(graph: Graph, at: At, x: Value, axes: Sequence[int], *, keep: bool, mean: bool = True) -> Value:
     """The mean (or the sum) over site axes, which are dropped, or kept with size 1."""
     gone = [label for axis in axes for label in x.groups[axis]]
@@ -174,12 +194,49 @@ def reduced(graph: Graph, at: At, x: Value, axes: Sequence[int], *, keep: bool, 
 def taken(graph: Graph, at: At, x: Value, axis: int, item: int | slice) -> Value:
     """One place of a site axis, or a slice of it."""
     group = x.groups[axis]
+    if group == (CHANNELS,) and isinstance(item, slice) and item.step in (None, 1):
+        start, stop, _ = item.indices(x.size[CHANNELS])
+        note = "channels of one law: second moments over some of them are those over all"
+        return graph.apply(at, x, Apply(Part(start, stop), note=note))
     if not group and isinstance(item, int):  # of size 1
         return replace(x, groups=(*x.groups[:axis], *x.groups[axis + 1 :]))
     if len(group) != 1 or group[0] in (BATCH, CHANNELS):
         raise Untranslatable(f"it indexes axis {axis}, and only single site axes can be indexed; there are {x.words()}")
     items = (*[slice(None)] * int(group[0]), item)
     return graph.apply(at, x, Apply(Index(*items)), without(x, [axis]) if isinstance(item, int) else None)
+
+
+def put_together(graph: Graph, at: At, x: Value) -> Value:
+    """Where pieces of the channels are one axis again, they are channels: as they were, or in another order."""
+    for axis, group in enumerate(x.groups):
+        if x.cut and {*group} == {*x.pieces}:
+            groups = (*x.groups[:axis], (CHANNELS,), *x.groups[axis + 1 :])
+            whole = replace(x, groups=groups, cut=())
+            if group == x.pieces:
+                return whole
+            if group != x.pieces[::-1] or len(group) != 2:
+                raise Untranslatable("it mixes channels in more than two pieces: turn two of them at a time")
+            return graph.apply(at, whole, Apply(Shuffle(x.cut[0], _mixes(graph, x.node, x.cut[1]))))
+    return x
+
+
+def _mixes(graph: Graph, number: int, step: int) -> bool:
+    """Whether channels that are taken every `step` see all branches alike: each of one law, and a multiple of that."""
+    node = graph.nodes[number]
+    if isinstance(node.op, Beside) and node.op.axis is None:
+        return all(_mixes(graph, i, step) for i in node.inputs)
+    if isinstance(node.op, Pointwise) or (isinstance(node.op, Apply) and isinstance(node.op.layer, _SINGLE)):
+        return all(_mixes(graph, i, step) for i in node.inputs)
+    known = isinstance(node.op, Apply) and isinstance(node.op.layer, Dense | Conv | ConvTranspose | Part | Shuffle)
+    return known and node.shape[-1] % step == 0
+
+
+def in_line(graph: Graph, x: Value, axis: int) -> Value:
+    """Where an axis is all site axes, merged in their order, it is one of them from now on."""
+    if len(x.groups[axis]) < 2 or x.groups[axis] != x.sites:
+        return x
+    groups = tuple(("0",) if group == x.sites else group for group in x.groups)
+    return graph.apply(At("", "flatten"), x, Apply(Line()), groups)
 
 
 def joined(graph: Graph, at: At, values: Sequence[Value], axis: int) -> Value:

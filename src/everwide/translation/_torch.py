@@ -13,7 +13,7 @@ from ._graph import At, Graph
 from ._layout import Untranslatable, Value, start, start_tokens
 from ._ops import taken
 from ._reasons import OTHERS
-from ._torch_calls import Call, read_call
+from ._torch_calls import CUTS, Call, cuts, read_call
 from ._torch_layers import read_layer
 from ._torch_tokens import Constants, zeros_only
 
@@ -48,6 +48,7 @@ class _Run:
         self.known: dict[Any, Any] = interpreter.env
         self.values: dict[Any, Value] = {}
         self.several: set[Any] = set()  # nodes that return tuples
+        self.parts: dict[Any, tuple[int, list[slice]]] = {}  # nodes that cut: along which axis, and where
         self.constants = Constants(module, self.known)
 
     def step(self, node: Any) -> None:
@@ -70,6 +71,9 @@ class _Run:
         made = self.known[node]
         if isinstance(made, tuple | list):
             self.several.add(node)
+            if at.kind in CUTS and isinstance(node.args[0], _fx().Node) and len(inputs) == 1:
+                self.parts[node] = cuts(node.args, node.kwargs, [tuple(one.shape) for one in made])
+                return inputs[0]
             made = made[0]
         shape = tuple(made.shape) if isinstance(made, _torch().Tensor) else None
         if node.target.__name__ == "getitem" if callable(node.target) else False:
@@ -89,10 +93,14 @@ class _Run:
         return value
 
     def _picked(self, node: Any, at: At, inputs: list[Value], shape: tuple[int, ...] | None) -> Value:
-        """The first of several results is what was read; others are not known."""
-        if node.args[1] == 0:
+        """One of the parts that a value was cut into. Else the first result is what was read; others are not known."""
+        source = node.args[0]
+        if node.args[1] == 0 and source not in self.parts:
             return inputs[0]
         try:
+            if source in self.parts:
+                axis, places = self.parts[source]
+                return taken(self.graph, at, inputs[0], axis, places[node.args[1]])
             return self._last_state(node, at, inputs[0])
         except Untranslatable as fault:
             return self.graph.refuse(at, inputs, str(fault), shape)

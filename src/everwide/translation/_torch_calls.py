@@ -1,15 +1,19 @@
 """Functions of torch, torch.nn.functional and tensors, by their names."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ._graph import At, Graph, renamed
+import numpy as np
+
+from ..layers import Identity, Scale
+from ._graph import Apply, At, Graph, renamed
 from ._layout import Untranslatable, Value
-from ._ops import joined, reduced, spread, taken
-from ._torch_layers import adaptive, average, dropped, maximum, merged
-from ._torch_tokens import Places, add_places
+from ._ops import LEARNED, changed, flattened, in_line, joined, normalized, put_together, reduced, spread, taken
+from ._places import Places, add_places, number_of, token_beside
+from ._torch_layers import adaptive, average, dropped, glu, maximum, merged
 
 _PLAIN = {  # names of calls, and of operations in `_formula`
     "abs": "abs",
@@ -105,6 +109,13 @@ def _binary(graph: Graph, at: At, call: Call) -> Value:
         raise Untranslatable(f"{call.name} with {dict(call.kwargs)} is not read; write it out")
     operands = [call.option("input", 0), call.option("other", 1, call.kwargs.get("exponent"))]
     values = [one for one in operands if isinstance(one, Value)]
+    if len(values) == 1:
+        places = [one for one in operands if isinstance(one, Places)]
+        same = number_of(places[0]) if places else None
+        if same is not None and (_BINARY[call.name] == "mul" or same == 0) and not places[0].for_places(values[0]):
+            note = f"all {same:g} before training; {LEARNED.split('; ')[1]}"
+            layer = Scale(same) if _BINARY[call.name] == "mul" else Identity()
+            return graph.apply(at, values[0], changed(layer, note))
     if len(values) == 1 and _BINARY[call.name] in ("add", "sub"):
         operands = [
             add_places(graph, values[0], one, call.batch) if isinstance(one, Places) else one for one in operands
@@ -113,7 +124,10 @@ def _binary(graph: Graph, at: At, call: Call) -> Value:
         operands = [spread(graph, at, one, other) for one, other in (values, values[::-1])]
     for one in operands:
         if not isinstance(one, Value | int | float):
-            raise Untranslatable("it combines a signal with a tensor of the module that belongs to no layer")
+            raise Untranslatable(
+                "it combines a signal with a tensor of the module that belongs to no layer: factors are read where all "
+                "are the same number, as before training, and vectors of places where they are added"
+            )
     return graph.pointwise(at, _BINARY[call.name], operands)
 
 
@@ -149,18 +163,62 @@ def _dropout(graph: Graph, at: At, call: Call) -> Value:
 
 
 def _concat(graph: Graph, at: At, call: Call) -> Value:
-    values = call.option("tensors", 0)
-    if not isinstance(values, Sequence) or not all(isinstance(one, Value) for one in values):
+    given, axis = call.option("tensors", 0), call.option("dim", 1, 0)
+    if not isinstance(given, Sequence) or not all(isinstance(one, Value | Places) for one in given):
         raise Untranslatable("it puts a signal beside a tensor of the module that belongs to no layer")
-    return joined(graph, at, values, call.option("dim", 1, 0))
+    lined = [in_line(graph, one, axis) if isinstance(one, Value) else one for one in given]
+    like = next(one for one in lined if isinstance(one, Value))
+    values = [one if isinstance(one, Value) else token_beside(graph, like, one, axis, call.batch) for one in lined]
+    return joined(graph, at, values, axis)
+
+
+def _glu(graph: Graph, at: At, call: Call) -> Value:
+    return glu(graph, at, call.x, call.option("dim", 1, -1))
+
+
+def _norm(graph: Graph, at: At, call: Call) -> Value:
+    """`layer_norm(x, shape, weight, bias, eps)`, and `rms_norm`, which has no bias."""
+    centred = call.name == "layer_norm"
+    shape, weight, bias = call.option("normalized_shape", 1), call.option("weight", 2), call.kwargs.get("bias")
+    bias = call.option("bias", 3) if centred else bias
+    eps = call.option("eps", 4 if centred else 3, 1e-5 if centred else None)
+    for name, places, expected in (("weight", weight, 1.0), ("bias", bias, 0.0)):
+        if isinstance(places, Places):
+            graph.census.constant(f"{at.place}.{name}", places.values, expected)
+        elif places is not None:
+            raise Untranslatable("its weight and bias must be tensors of the module, or none")
+    x = flattened(graph, call.x, -1) if len(shape) == 1 else call.x
+    eps = float(np.finfo(np.float32).eps) if eps is None else float(eps)
+    axes = range(-len(shape), 0)
+    return normalized(graph, at, x, axes, eps, centred=centred, learned=weight is not None)
+
+
+def _stochastic_depth(graph: Graph, at: At, call: Call) -> Value:
+    rate, training = call.option("p", 1, 0.0), call.option("training", 3, True)
+    if training and rate:
+        raise Untranslatable(
+            f"in training mode it drops whole branches at the rate {rate}: module.eval() keeps them all, and "
+            "everwide.layers.StochasticDepth has the kernel of training"
+        )
+    return graph.apply(at, call.x, Apply(Identity(), note="evaluation mode: every branch is kept"))
+
+
+CUTS = ("chunk", "split", "tensor_split", "unsafe_chunk", "unsafe_split")
+
+
+def cuts(args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]]) -> tuple[int, list[slice]]:
+    """Where a value is cut into parts of these shapes: the axis, and what each takes of it."""
+    axis = args[2] if len(args) > 2 else kwargs.get("dim", 0)
+    ends = list(itertools.accumulate(shape[axis] for shape in shapes))
+    return axis, [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def _flatten(graph: Graph, at: At, call: Call) -> Value:
-    return merged(call.x, call.option("start_dim", 1, 0), call.option("end_dim", 2, -1))
+    return put_together(graph, at, merged(call.x, call.option("start_dim", 1, 0), call.option("end_dim", 2, -1)))
 
 
 def _reshape(graph: Graph, at: At, call: Call) -> Value:
-    return call.x.regrouped(call.shape, call.batch)
+    return put_together(graph, at, call.x.regrouped(call.shape, call.batch))
 
 
 def _permute(graph: Graph, at: At, call: Call) -> Value:
@@ -243,15 +301,19 @@ _CALLS: dict[str, Callable[[Graph, At, Call], Value]] = {
     "flatten": _flatten,
     "gelu": _gelu,
     "getitem": _item,
+    "glu": _glu,
     "hardtanh": _clip,
+    "layer_norm": _norm,
     "leaky_relu": _leaky_relu,
     "mean": _reduce,
     "movedim": lambda graph, at, call: _moved(call),
     "permute": _permute,
     "relu6": _clip,
     "reshape": _reshape,
+    "rms_norm": _norm,
     "softplus": _softplus,
     "squeeze": _squeeze,
+    "stochastic_depth": _stochastic_depth,
     "sum": _reduce,
     "swapaxes": _transpose,
     "transpose": _transpose,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ._ops import (
     LEARNED,
     Weights,
     Window,
+    adapted,
     changed,
     convolution,
     dense,
@@ -23,6 +25,8 @@ from ._ops import (
     normalized,
     normalized_alone,
     pooled,
+    put_together,
+    taken,
 )
 from ._reasons import ATTENTION, BATCH_NORM, SOFTMAX
 from ._torch_attention import encoder, encoder_layer, read_attention
@@ -174,7 +178,12 @@ def adaptive(graph: Graph, at: At, x: Value, size: Any, *, mean: bool = True) ->
     have = [math.prod(x.size[label] for label in x.groups[axis]) for axis in axes]
     want = [h if w is None else w for h, w in zip(have, _tuple(size, len(axes)), strict=True)]
     if any(h % w for h, w in zip(have, want, strict=True)):
-        raise Untranslatable(f"{have} sites become {want}: windows of different sizes are not read")
+        if mean:
+            return adapted(graph, at, x, axes, want)
+        raise Untranslatable(
+            f"{have} sites become {want}: the largest numbers in windows of different sizes are not read; "
+            "an input whose sites are a multiple of these is, and so is AdaptiveAvgPool"
+        )
     window = tuple(h // w for h, w in zip(have, want, strict=True))
     return (pooled if mean else largest)(graph, at, x, axes, Window(window, window, "VALID"))
 
@@ -238,8 +247,19 @@ def dropped(graph: Graph, at: At, x: Value, rate: float, training: bool, kind: s
     return graph.apply(at, x, Apply(Dropout(float(rate)), note=note))
 
 
+def glu(graph: Graph, at: At, x: Value, axis: int) -> Value:
+    """The first half of the channels, times a sigmoid of the second."""
+    half = math.prod(x.size[label] for label in x.groups[axis]) // 2
+    one, two = (taken(graph, at, x, axis, part) for part in (slice(half), slice(half, None)))
+    return graph.pointwise(at, "mul", (one, graph.pointwise(at, "logistic", (two,))))
+
+
+def _glu(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    return glu(graph, at, x, module.dim)
+
+
 def _flatten(graph: Graph, at: At, module: Any, x: Value) -> Value:
-    return merged(x, module.start_dim, module.end_dim)
+    return put_together(graph, at, merged(x, module.start_dim, module.end_dim))
 
 
 def merged(x: Value, first: int, last: int) -> Value:
@@ -251,7 +271,7 @@ def merged(x: Value, first: int, last: int) -> Value:
 
 
 def _regrouped(x: Value, groups: Any) -> Value:
-    return Value(x.node, tuple(groups), x.sizes)
+    return replace(x, groups=tuple(groups))
 
 
 def _identity(graph: Graph, at: At, module: Any, x: Value) -> Value:
@@ -276,6 +296,7 @@ _READERS: dict[str, Callable[[Graph, At, Any, Value], Value]] = {
     "LSTM": read_recurrent,
     "GRU": read_recurrent,
     "Flatten": _flatten,
+    "GLU": _glu,
     "GroupNorm": _group_norm,
     "Identity": _identity,
     "LayerNorm": _layer_norm,

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .._words import number
-from ..layers import Embedding, PositionEmbedding
+from ..layers import Embedding
 from ._graph import Apply, At, Graph, Outcome
-from ._layout import BATCH, CHANNELS, Untranslatable, Value
+from ._layout import CHANNELS, Untranslatable, Value
+from ._places import Places
 from ._reasons import FILLER, TOKENS
 from ._weights import NORMAL, Drawn
 
@@ -37,42 +37,6 @@ def read_embedding(graph: Graph, at: At, module: Any, x: Value) -> Value:
     return graph.apply(at, x, op, (*x.groups[:-1], x.groups[-1][:-1], (CHANNELS,)))
 
 
-@dataclass(frozen=True)
-class Places:
-    """A tensor of the module with a vector for every place: its name, the numbers, and the shape in which it comes."""
-
-    name: str
-    weight: Any
-    drawn: bool  # by PyTorch, from N(0, 1)
-    shape: tuple[int, ...] = ()
-
-
-def add_places(graph: Graph, x: Value, places: Places, batch: int) -> Value:
-    """Vectors of places as a branch beside a value, to which they will be added."""
-    wanted, shape = x.described(batch), places.shape
-    wide = (1,) * (len(wanted) - len(shape)) + shape
-    axes = zip(x.groups, wanted, wide, strict=False)
-    if (
-        len(wide) > len(wanted)
-        or not x.sites
-        or any(have != size and (group != (BATCH,) or have != 1) for group, size, have in axes)
-    ):
-        raise Untranslatable(
-            f"it adds a tensor of the module that belongs to no layer, of the shape {shape}, to a signal of the shape "
-            f"{x.described()}: of such tensors, a vector for every place is read"
-        )
-    values = numbers(places.weight)
-    mean_square = 1.0 if values is None else float(np.mean(values**2))
-    outcome, note = Outcome.EXACT, ""
-    if places.drawn:
-        mean_square = graph.census.variance(f"{places.name}.weight", values, 1.0, NORMAL)
-    else:
-        outcome, note = Outcome.CHANGED, f"normal numbers of its mean square, {number(mean_square, 3)}"
-    layer = PositionEmbedding(x.size[CHANNELS], w_std=math.sqrt(mean_square), frozen=not places.weight.requires_grad)
-    at = At(places.name, f"vectors of places {tuple(places.weight.shape)}", "Places")
-    return graph.apply(at, x, Apply(layer, outcome, note, Drawn(id(places.weight), NORMAL, 1)))
-
-
 _SHAPES_ONLY = ("getitem", "unsqueeze", "expand", "view", "reshape", "to", "permute", "transpose", "squeeze", "float")
 
 
@@ -95,7 +59,7 @@ class Constants:
         elif node.op == "call_module":
             own = self.module.get_submodule(str(node.target))
             if type(own).__name__ == "Embedding" and read and read[0] in self.counts:
-                self.places[node] = Places(str(node.target), own.weight, drawn=True, shape=shape)
+                self.places[node] = _places(str(node.target), own.weight, shape, drawn=True)
         elif name == "arange":
             self.counts.add(node)
         elif name in _SHAPES_ONLY and read and read[0] in self.places:
@@ -109,9 +73,14 @@ class Constants:
             dict(own).get(name) for own in (self.module.named_parameters(), self.module.named_buffers())
         )
         if parameter is not None:
-            self.places[node] = Places(name, parameter, drawn=False, shape=shape)
+            self.places[node] = _places(name, parameter, shape)
         elif buffer is not None and _is_count(buffer):
             self.counts.add(node)
+
+
+def _places(name: str, parameter: Any, shape: tuple[int, ...], *, drawn: bool = False) -> Places:
+    size, trained = tuple(parameter.shape), parameter.requires_grad
+    return Places(name, numbers(parameter), id(parameter), size, trained, drawn, shape)
 
 
 def _is_count(tensor: Any) -> bool:
