@@ -40,7 +40,7 @@ def summary(lines: Lines, models: list[str], names: list[str], published: bool) 
         parts.append(table([head, *rows]))
     missing = [f"{model} on {len(names) - len(some)}" for model, some in found.items() if some != names]
     if missing:
-        parts.append(f"Not run: {', '.join(missing)} of {len(names)} tasks, the larger ones first of all.")
+        parts.append(f"Not run: {', '.join(missing)} of {len(names)} tasks.")
     return "\n\n".join(parts)
 
 
