@@ -19,9 +19,10 @@ from .signal import Parametrization
 from .spectral import ConjugateGradients, Leaves, Nystrom, SingleCholesky
 
 _COLUMNS = 64  # of rows whose shape is not said
-_SQUARE, _OPERATOR = 1200, 5000  # sizes of the matrices that rates are measured with
+_SQUARE, _OPERATOR = 1200, 8192  # sizes of the matrices that rates are measured with: the second beyond all caches
 _ENOUGH = 0.25  # seconds that a rate is measured for
-_MOST_ROWS = 1024  # of a trial of the kernel
+_MOST_ROWS = 2048  # of a trial of the kernel: as many as a tile of an operator has
+_NARROW, _FEATURES = 2, 3  # what columns of few pivots, and features in float64, cost more than entries of a tile
 _ITERATIONS = 30  # of conjugate gradients, to a residual of 1e-3 or 1e-4, with pivots
 _REFINEMENTS, _WIDER = 6, 4  # products of a factor that is refined, and what those in float64 cost more
 _MENDED, _MORE = 4, 3  # of a kernel in 16 bits: how often it is computed, and how many times more products it takes
@@ -175,7 +176,8 @@ def costs(n: int, rates: Rates, *, outputs: int, memory: int, workers: int = 1, 
     triangle, rates = n * n / 2, rates._replace(entries=rates.entries * workers, products=rates.products * workers)
     form, factor, product = triangle / rates.entries, n**3 / 3 / _EFFICIENCY, triangle / rates.products
     r = ConjugateGradients().pivots_of(n)
-    near = 1.3 * n * r / rates.entries + (3 * n * r**2 + _ITERATIONS * 4 * n * r * outputs) / rates.double
+    near = 1.3 * _NARROW * n * r / rates.entries + 3 * n * r**2 / rates.double
+    near += _ITERATIONS * _FEATURES * n * r / rates.products
     beside = 4 * n * r + 64 * n * outputs
 
     def option(name: str, solver: Any, seconds: float, size: float, exact: bool = True) -> Option:
@@ -272,7 +274,8 @@ def _products(outputs: int) -> tuple[float, float, float]:
     double = square.astype(np.float64)
     flops = [2 * _SQUARE**3 / _timed(lambda a=a: a @ a) for a in (square, double)]
     tall = rng.standard_normal((_OPERATOR, outputs), np.float32)
-    kernel = KernelOperator(MatrixBlocks(np.ones((_OPERATOR, _OPERATOR), np.float32)), memory=1 << 40)
+    ones = np.broadcast_to(np.float32(1), (_OPERATOR, _OPERATOR))  # takes no memory before it is a tile
+    kernel = KernelOperator(MatrixBlocks(ones), memory=1 << 40)
     seconds = [_timed(lambda: kernel @ tall, once=once) for once in (True, False)]  # the first one keeps the tiles
     return flops[0], flops[1], _OPERATOR**2 / 2 / seconds[1]
 
