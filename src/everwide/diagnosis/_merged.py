@@ -71,13 +71,13 @@ def _pairs(jaxpr: Jaxpr) -> dict[int, Pair]:
             return source(var, "dot_general"), None
         return source(turn.invars[0], "dot_general"), turn.params["permutation"]
 
-    found = {}
+    pairs = {}
     for number, eqn in enumerate(jaxpr.eqns):
         if eqn.primitive.name in _SUMS:
             (first, turned), (second, too) = map(product, eqn.invars)
             if first is not None and second is not None and turned == too and _pays(first, second):
-                found[number] = Pair((first, second), turned)
-    return found
+                pairs[number] = Pair((first, second), turned)
+    return pairs
 
 
 def _pays(first: JaxprEqn, second: JaxprEqn) -> bool:

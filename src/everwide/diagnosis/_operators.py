@@ -150,7 +150,8 @@ class Curvature(AbstractCurvature, eqx.Module):
         """The same matrix with the work done that all products share, where that fits into memory."""
         if self.chunks > 1 or self.kind is Kind.RESIDUAL:  # what that shares cannot leave its program in all of JAX
             return self
-        linear = tuple(_linearized(self, self.threads, jnp.asarray(place)) for place in range(self.threads))
+        many = self._at_once()
+        linear = tuple(_linearized(self, many, jnp.asarray(place)) for place in range(many))
         return Prepared(linear, self.shape, self.dtype, self.shapes, self.scale)
 
     def of_kind(self, kind: Kind) -> "Curvature":
@@ -180,8 +181,7 @@ class Curvature(AbstractCurvature, eqx.Module):
         fit = max(1, self.model.memory // max(1, _HELD * self.model.bytes_each))
         return math.ceil(self.model.examples / fit)
 
-    @property
-    def threads(self) -> int:
+    def _at_once(self) -> int:
         """In how many pieces the examples are taken at the same time, where products are prepared."""
         own = sum(leaf.size * leaf.dtype.itemsize for leaf in self._leaves())
         return at_once(own, self.model.bytes_each, self.model.examples)
