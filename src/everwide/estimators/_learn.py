@@ -115,15 +115,10 @@ def learn(task: Task, asked: Asked, goal: Goal, seed: int, within: Within, clock
         best, more = _stopped(best, some, goal)
         tried += more
     exact = best.solution.ridge < SAFE_IN_FLOAT32 or n <= (_SMALL if task.x.ndim == 2 else _COMPARED_IMAGES)
-    result = _OnAll(
-        Member(best.candidate, best.solution, best.scale),
-        best.mean,
-        0,
-        np.float64 if exact else np.float32,
-        float(best.solution.ridge),
-    )
+    dtype, member = np.float64 if exact else np.float32, Member(best.candidate, best.solution, best.scale)
+    result = _OnAll(member, best.mean, 0, dtype, float(best.solution.ridge))
     if len(rows) < n:
-        result = _on_all(best, some, task, goal, result.dtype, within)
+        result = _on_all(best, some, task, goal, dtype, within)
     choice = Choice(
         *best.candidate[1:5],
         which=best.candidate.reader.which,
