@@ -1,6 +1,7 @@
 """Kernel regression on a task, in units of the kernel, and its best ridge."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,8 +88,9 @@ def solved_in_leaves(reader: Looking, task: Task, ridge: float, leaf: int) -> tu
     Leaves are cut across the directions in which rows are far apart as the network sees them.
     """
     unit = float(np.average(reader.diagonal(task.x), weights=task.weights))
-    shape = {"size": leaf} if len(task.x) <= HUGE else {"size": min(leaf, _SMALL_LEAF), "overlap": _SMALL_OVERLAP}
-    leaves = Leaves(**shape, view=reader.view)
+    leaves = Leaves(size=leaf, view=reader.view)
+    if len(task.x) > HUGE:
+        leaves = replace(leaves, size=min(leaf, _SMALL_LEAF), overlap=_SMALL_OVERLAP)
     kernel = KernelOperator(RowBlocks(reader, task.x))
     solution = solve(kernel, task.y, ridge=ridge * unit, weights=task.weights, copies=task.left, solver=leaves)
     return solution, unit

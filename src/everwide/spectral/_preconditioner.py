@@ -54,9 +54,12 @@ class Preconditioner:
         scaled = self.weights[:, None] * b
 
         def seen(rows: slice) -> np.ndarray:
-            return sum((part.T @ scaled[some] for some, part in _strips(self.features, rows)), start=np.float64(0))
+            total = np.zeros((self.features.shape[1], b.shape[1]))
+            for some, part in _strips(self.features, rows):
+                total += part.T @ scaled[some]
+            return total
 
-        inside = np.asarray(self.inner.solve(sum(side_by_side(seen, len(b)))))
+        inside = np.asarray(self.inner.solve(np.sum(side_by_side(seen, len(b)), axis=0)))
 
         def subtract(rows: slice) -> None:
             for some, part in _strips(self.features, rows):
