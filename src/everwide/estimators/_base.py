@@ -128,7 +128,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         if self._encoder is None:
             validated = validate_data(self, rows, y, reset=reset, allow_nd=True, dtype=np.float64, **checks)
             if reset:
-                self._notes = (*constant_notes(validated[0]), *self._class_notes(np.asarray(validated[1])))
+                self._notes = (*constant_notes(np.asarray(validated[0])), *self._class_notes(np.asarray(validated[1])))
             return validated
         self._check_columns(rows, reset=False)
         return check_array(self._encoder.transform(rows))

@@ -144,8 +144,8 @@ class _Walk:
     def _split(self, eqn: JaxprEqn, x: Value) -> list[Any]:
         """Parts of one axis."""
         ends = list(itertools.accumulate(int(size) for size in eqn.params["sizes"]))
-        at, out = self._at(eqn), list[Any]()
-        for start, end, var in zip([0, *ends[:-1]], ends, eqn.outvars, strict=True):
+        at, parts, out = self._at(eqn), list[Any](eqn.outvars), list[Any]()
+        for start, end, var in zip([0, *ends[:-1]], ends, parts, strict=True):
             try:
                 out.append(taken(self.graph, at, x, int(eqn.params["axis"]), slice(start, end)))
             except Untranslatable as fault:
