@@ -96,6 +96,11 @@ def test_layers(module, layers):
     assert layers <= {type(visit.layer).__name__ for visit in walk(limit.net)}
 
 
+def test_sequences_longer_than_the_positions_are_refused():
+    with pytest.raises(ew.ArchitectureError, match="positions has vectors for 9 places, and the input has 10"):
+        ew.from_module(Positions(8, nnx.Rngs(0)), (10, 24))
+
+
 def test_masks_are_refused():
     masked = Attentive(8, nnx.Rngs(0), mask=jnp.tril(jnp.ones((1, 1, 4, 4), bool)))
     with pytest.raises(ew.ArchitectureError, match="attention"):

@@ -137,6 +137,12 @@ REFUSED = {
         "padding_mode='reflect'",
     ),
     "pieces of an axis": (two(lambda m, x: m.a(x).view(-1, 2, 4, 8)), (8, 6), "cuts an axis into pieces"),
+    "parts that are returned": (two(lambda m, x: m.a(x).chunk(2, -1)), (6,), "returns 2 parts of a tensor"),
+    "a table of positions that is too short": (
+        two(lambda m, x: m.a(x) + m.p(torch.arange(x.shape[1])), p=nn.Embedding(4, 8)),
+        (5, 6),
+        "p has vectors for 4 places, and the input has 5",
+    ),
     "pieces of channels": (two(lambda m, x: torch.relu(m.a(x).view(-1, 2, 4))), (6,), "cut into pieces of 2 x 4"),
     "a part of the input": (two(lambda m, x: m.b(x[:, :8])), (9,), "do it to the data"),
     "mixing tokens": (two(lambda m, x: m.b(m.a(x).transpose(1, 2))), (8, 6), "acts on the last axis"),

@@ -15,6 +15,7 @@ from ._graph import At, Graph
 from ._jax_calls import BATCH, UNARY, call_of
 from ._layout import Untranslatable, Value
 from ._ops import taken
+from ._places import require_places
 
 _MARK = "everwide_mark_"
 _INLINED = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
@@ -139,13 +140,14 @@ class _Walk:
                 f"{mark.at.place} ({mark.at.what}) is called on numbers that do not depend on the input. Only tables "
                 "of positions are read so: leave it out, or give it the input."
             )
+        require_places(mark.at.place, int(jnp.max(jnp.asarray(numbers))) + 1, len(table))
         return jnp.asarray(table)[numbers]
 
     def _split(self, eqn: JaxprEqn, x: Value) -> list[Any]:
         """Parts of one axis."""
         ends = list(itertools.accumulate(int(size) for size in eqn.params["sizes"]))
-        at, parts, out = self._at(eqn), list[Any](eqn.outvars), list[Any]()
-        for start, end, var in zip([0, *ends[:-1]], ends, parts, strict=True):
+        at, out, outputs = self._at(eqn), list[Any](), list[Any](eqn.outvars)
+        for start, end, var in zip([0, *ends[:-1]], ends, outputs, strict=True):
             try:
                 out.append(taken(self.graph, at, x, int(eqn.params["axis"]), slice(start, end)))
             except Untranslatable as fault:

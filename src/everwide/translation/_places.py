@@ -8,6 +8,7 @@ import numpy as np
 
 from .._words import number
 from ..layers import PositionEmbedding
+from ..signal import ArchitectureError
 from ._graph import Apply, At, Graph, Outcome
 from ._layout import BATCH, CHANNELS, Untranslatable, Value
 from ._ops import taken
@@ -36,6 +37,15 @@ class Places:
         sizes = x.described(1)[len(x.groups) - len(self.shape) :] if len(self.shape) <= len(x.groups) else ()
         axes = zip(x.groups[len(x.groups) - len(self.shape) :], sizes, self.shape, strict=False)
         return any(have == size != 1 and CHANNELS not in group and BATCH not in group for group, size, have in axes)
+
+
+def require_places(name: str, wanted: int, have: int) -> None:
+    """Raise where a sequence is longer than a table of positions: shapes alone would not tell."""
+    if wanted > have:
+        raise ArchitectureError(
+            f"{name} has vectors for {have} places, and the input has {wanted}. Shorten input_shape, or make the table "
+            "longer."
+        )
 
 
 def number_of(places: Places) -> float | None:

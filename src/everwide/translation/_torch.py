@@ -164,6 +164,11 @@ class _Run:
     def result(self, node: Any) -> Value:
         """What the module returns."""
         out = node.args[0]
+        if isinstance(out, _fx().Node) and out in self.parts:
+            raise ArchitectureError(
+                f"{type(self.module).__name__} returns {len(self.parts[out][1])} parts of a tensor, expected one. "
+                "Wrap it in a module that returns the one you mean."
+            )
         if not isinstance(out, _fx().Node) or out not in self.values:
             what = "nothing that depends on its input" if isinstance(out, _fx().Node) else type(out).__name__
             raise ArchitectureError(

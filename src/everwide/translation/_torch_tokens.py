@@ -10,7 +10,7 @@ import numpy as np
 from ..layers import Embedding
 from ._graph import Apply, At, Graph, Outcome
 from ._layout import CHANNELS, Untranslatable, Value
-from ._places import Places
+from ._places import Places, require_places
 from ._reasons import FILLER, TOKENS
 from ._weights import NORMAL, Drawn
 
@@ -59,6 +59,7 @@ class Constants:
         elif node.op == "call_module":
             own = self.module.get_submodule(str(node.target))
             if type(own).__name__ == "Embedding" and read and read[0] in self.counts:
+                require_places(str(node.target), shape[-2], own.num_embeddings)
                 self.places[node] = _places(str(node.target), own.weight, shape, drawn=True)
         elif name == "arange":
             self.counts.add(node)
