@@ -1,8 +1,11 @@
 """PyTorch modules of the shapes that torchvision has, small: parts of channels, layer scales, classes as tokens."""
 
-import torch
-from torch import nn
-from torch.nn import functional as F  # noqa: N812
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402, N812
+from torch import nn  # noqa: E402
 
 OUTPUTS = 256
 

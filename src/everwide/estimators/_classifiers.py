@@ -219,7 +219,8 @@ class WideGPClassifier(AbstractWideClassification):
         variance, noise, rows = self._uncertainty.left_out(learned), self._uncertainty.noise(learned), learned.judged
         residuals = (task.y - learned.left_out)[rows]
         noise = None if noise is None else noise[rows]
-        self._spread = Spread.of(residuals, variance[rows], noise, task.weights[rows])
+        certain = self._uncertainty.certain
+        self._spread = Spread.of(residuals, variance[rows], noise, task.weights[rows], certain=certain)
         self._match(self._blur(variance))
 
     def _blur(self, variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n 1"]:

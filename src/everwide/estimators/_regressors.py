@@ -231,5 +231,6 @@ class WideGPRegressor(AbstractWideRegression):
         task, rows = learned.task, learned.judged
         variance, noise = self._uncertainty.left_out(learned)[rows], self._uncertainty.noise(learned)
         residuals: Float[np.ndarray, "m k"] = (task.y - learned.left_out)[rows]
-        self._spread = Spread.of(residuals, variance, None if noise is None else noise[rows], task.weights[rows])
+        noise, certain = None if noise is None else noise[rows], self._uncertainty.certain
+        self._spread = Spread.of(residuals, variance, noise, task.weights[rows], certain=certain)
         self._ratios = np.abs(residuals) / np.maximum(self._spread.std(variance), np.finfo(np.float64).tiny)

@@ -17,6 +17,7 @@ from ._choice import Learned, Member, Task
 from ._readers import Reader, batches
 
 _SHARPEST = np.log(1e4)
+_LOUD, _LOUDEST = 100.0, 1e6  # times the function's own variance: what noise may be, beside a guess and without one
 _PROBIT = np.pi / 8  # a logistic function, blurred by a Gaussian, is nearly a logistic function again (MacKay 1992)
 
 
@@ -75,27 +76,50 @@ class Spread:
         variance: Float[np.ndarray, " n"],
         noise: Float[np.ndarray, " n"] | None,
         weights: Float[np.ndarray, " n"],
+        *,
+        certain: bool = True,
     ) -> "Spread":
         """With the largest likelihood of residuals of rows that were predicted from all others.
 
         `noise`: of the rows, for amplitude 1, where it is known; `None` is chosen too, one number for each output.
+        Noise that is not `certain` is chosen where that is clearly better.
         """
         share = weights / weights.sum()
         tiny = np.finfo(np.float64).tiny
         if noise is not None:
-            known = float(np.median(noise))
             amplitude = share @ (residuals**2 / (variance + noise)[:, None])
-            return cls(np.maximum(amplitude, tiny), np.full(residuals.shape[1], known))
-        parts = [_two_parts(column**2, variance, share) for column in residuals.T]
-        amplitude, chosen = (np.array(part) for part in zip(*parts, strict=True))
-        return cls(np.maximum(amplitude, tiny), chosen)
+            known = cls(np.maximum(amplitude, tiny), np.full(residuals.shape[1], float(np.median(noise))))
+            return known if certain else known._or_chosen(residuals, variance, weights)
+        return cls._chosen(residuals, variance, share, _LOUDEST)
+
+    @classmethod
+    def _chosen(cls, residuals: np.ndarray, variance: np.ndarray, share: np.ndarray, most: float) -> "Spread":
+        parts = [_two_parts(column**2, variance, share, most) for column in residuals.T]
+        amplitude, noise = (np.array(part) for part in zip(*parts, strict=True))
+        return cls(np.maximum(amplitude, np.finfo(np.float64).tiny), noise)
+
+    def _or_chosen(self, residuals: np.ndarray, variance: np.ndarray, weights: np.ndarray) -> "Spread":
+        """Another noise, where it makes residuals more likely by more than two standard errors.
+
+        It may not drown the function: near rows tell little of how uncertain it is far from all of them.
+        """
+        other = self._chosen(residuals, variance, weights / weights.sum(), _LOUD)
+        gain = (self._losses(residuals, variance) - other._losses(residuals, variance)).sum(1)
+        mean = np.average(gain, weights=weights)
+        error = np.sqrt(np.average((gain - mean) ** 2, weights=weights) / weights.sum())
+        return other if mean > 2 * error else self
+
+    def _losses(self, residuals: np.ndarray, variance: np.ndarray) -> Float[np.ndarray, "n k"]:
+        """Minus the logarithms of densities, up to constants."""
+        std = np.maximum(self.std(variance), np.finfo(np.float64).tiny ** 0.25)
+        return np.log(std) + (residuals / std) ** 2 / 2
 
     def std(self, variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n k"]:
         """Of targets."""
         return np.sqrt(self.amplitude * (np.maximum(variance, 0)[:, None] + self.noise))
 
 
-def _two_parts(squares: np.ndarray, variance: np.ndarray, share: np.ndarray) -> tuple[float, float]:
+def _two_parts(squares: np.ndarray, variance: np.ndarray, share: np.ndarray, most: float) -> tuple[float, float]:
     typical = max(float(share @ variance), np.finfo(np.float64).tiny)
 
     def fit(log_noise: float) -> tuple[float, float]:
@@ -103,7 +127,7 @@ def _two_parts(squares: np.ndarray, variance: np.ndarray, share: np.ndarray) -> 
         amplitude = max(float(share @ (squares / total)), np.finfo(np.float64).tiny)
         return float(np.log(amplitude) + share @ np.log(total)), amplitude
 
-    grid = np.linspace(np.log(1e-6), np.log(1e6), 61)
+    grid = np.linspace(np.log(1e-6), np.log(most), 61)
     best = min(grid, key=lambda point: fit(point)[0])
     return fit(best)[1], typical * float(np.exp(best))
 
@@ -220,11 +244,15 @@ class Together:
         return self._mixed(np.stack(own), apart, learned)
 
     def noise(self, learned: Learned) -> Float[np.ndarray, " n"] | None:
-        """The variance of each target around the function, where it is known: the ridge of a single network.
+        """The variance of each target around the function, where ridges are noise."""
+        each = [part.noise(member, learned.task) for part, member in zip(self.parts, learned.members, strict=True)]
+        known = [noise for noise in each if noise is not None]
+        return (weights_of(learned) * self.sizes) @ np.stack(known) if len(known) == len(each) else None
 
-        Networks that are added err less than each of them, or more, where rows have copies: the noise is then chosen.
-        """
-        return self.parts[0].noise(learned.first, learned.task) if len(self.parts) == 1 else None
+    @property
+    def certain(self) -> bool:
+        """Whether that noise is the ridge of one network; several that are added err less than each, or more."""
+        return len(self.parts) == 1
 
     def _mixed(self, own: np.ndarray, outputs: np.ndarray, learned: Learned) -> Float[np.ndarray, " n"]:
         """A mixture: the mean of variances, and the variance of means."""
