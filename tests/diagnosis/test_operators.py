@@ -130,13 +130,13 @@ def test_rows_are_divided_among_cores(monkeypatch, x64):
         expected = jax.jvp(jax.grad(total), (flat,), (jnp.asarray(v, flat.dtype),))[1]
         ready, scale = op.prepared(), np.linspace(1, 4, len(flat))
         product = ready @ v
-        assert op.threads == 3
+        assert op._at_once() == 3
         assert product.dtype == flat.dtype
         assert near(product, expected)
         assert near(ready @ np.stack([v, -v], 1), np.stack([expected, -expected], 1))
         assert near(jax.jit(lambda ready, v: ready @ v)(ready, jnp.asarray(v, flat.dtype)), expected)
         assert near(op.preconditioned(scale).prepared() @ (np.sqrt(scale) * v), expected / np.sqrt(scale))
-    assert hessian(*MODELS["mlp"], X, LABELS, loss=loss).threads == 1
+    assert hessian(*MODELS["mlp"], X, LABELS, loss=loss)._at_once() == 1
 
 
 def test_vectors_are_only_read():
