@@ -121,9 +121,9 @@ class TestTorch:
         assert module.training  # it is only looked at
         monkeypatch.setattr(watcher, "_is_due", lambda name: True)
         self.train(watcher, module, self.torch.optim.Adam(module.parameters(), lr=0.01), 4)
-        first, second = watcher.run.of("kernel")
+        first, *_, last = watcher.run.of("kernel")  # one more, if the clock has allowed it before
         assert first["velocity"] == pytest.approx(0, abs=1e-6)
-        assert 0 < second["velocity"] < 1
+        assert 0 < last["velocity"] < 1
 
     def test_a_frozen_layer(self):
         module = self.module()

@@ -120,7 +120,7 @@ AGGREGATES = {"aggregate": (None, (3, 2)), "aggregate_axis": ((0,), (3, 2, 2))}
 # A head costs as much as a layer: few heads, narrow keys and values in a wide network.
 # Relu and abs of scores need keys of more channels than that: here 1 / channels is a third of their tangent kernel.
 SOFT = [name for name, options in ATTENTIONS.items() if options.get("mechanism") not in ("relu", "abs")]
-BRIEF = ("attention", "attention_causal", "attention_sqrt_positions", "transformer")
+BRIEF = ("attention_causal", "transformer")
 SMALL_HEADS = {"heads": 16, "key_width": 32, "value_width": 32}
 
 

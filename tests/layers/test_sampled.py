@@ -54,6 +54,7 @@ def test_estimates_are_the_kernels_of_wide_networks(name):
         assert 0 < error.max() < 0.2 * np.abs(getattr(both, field)).max()
 
 
+@pytest.mark.slow
 def test_layers_whose_limit_is_known_are_estimated_right():
     inside = ew.Serial(ew.Relu(), ew.AvgPool((2,)), ew.Dense(b_std=0.3), ew.Relu())
     mask = np.ones((3, 4), bool)
@@ -103,6 +104,7 @@ def test_a_plan_marks_what_is_sampled():
     assert "estimates" not in str(ew.explain(ew.Dense(1), (2,)))
 
 
+@pytest.mark.slow
 def test_stochastic_depth_is_the_mean_over_networks_without_some_branches():
     """Two blocks: each example keeps one of four networks, and two examples do so independently."""
     branch = (ew.Relu(), ew.Dense(w_std=1.4))

@@ -206,6 +206,7 @@ def test_depth_and_width_do_not_commute():
     assert law.log_variance / 4 == pytest.approx(30 / 100, rel=0.03)
 
 
+@pytest.mark.slow
 def test_depth_brings_the_evidence_towards_the_best_variance():
     """1000 examples of 4000 inputs, widths of 4000, and targets that are large for a variance of 1."""
     count, inputs, norm = 1000, 4000, 0.6
