@@ -78,6 +78,18 @@ def test_the_noise_of_a_single_network_is_its_ridge():
     assert model._spread.noise == pytest.approx(0.05)
 
 
+def test_noise_that_is_no_better_stays_and_never_drowns_the_function():
+    rng, weights = RNG(6), np.ones(200)
+    variance = rng.uniform(0.5, 1.5, size=200)
+    even = rng.normal(size=(200, 1))  # says nothing about how residuals grow with the variance
+    kept = Spread.of(even, variance, np.full(200, 0.1), weights, certain=False)
+    np.testing.assert_allclose(kept.noise, 0.1)
+    wild = np.where(np.arange(200) < 100, 1e-6, 1.0)
+    mended = Spread.of(np.sign(even), wild, np.full(200, 1e-9), weights, certain=False)  # most likely: noise alone
+    assert 1e-3 < mended.noise[0] <= 100 * wild.mean() * (1 + 1e-9)
+    assert mended.std(np.array([1e4]))[0, 0] > 5 * mended.std(np.array([0.5]))[0, 0]  # far from all rows
+
+
 def test_residuals_that_vanish_leave_no_nan():
     for noise in (None, np.full(3, 0.1)):
         found = Spread.of(np.zeros((3, 1)), np.zeros(3), noise, np.ones(3)).std(np.zeros(3))
