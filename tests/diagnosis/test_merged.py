@@ -11,10 +11,19 @@ from everwide.training import SoftmaxCrossEntropy
 
 RNG = np.random.default_rng(0)
 A, B, C, D = (jnp.asarray(RNG.normal(size=shape)) for shape in ((3, 20), (3, 30), (4, 20), (4, 30)))
+
+
+def _summed(a, b, lengths):
+    """Over two axes."""
+    return jnp.tensordot(a.reshape(*lengths, -1), b.reshape(*lengths, -1), axes=((0, 1), (0, 1)))
+
+
 PROGRAMS = {
     "merged": (lambda p: [p[0].T @ p[1] + p[2].T @ p[3]], 1),
     "transposed": (lambda p: [(p[0].T @ p[1]).T + (p[2].T @ p[3]).T], 1),
     "transposed differently": (lambda p: [p[0].T @ p[1] + (p[3].T @ p[2]).T], 2),
+    "square, one transposed": (lambda p: [p[0].T @ p[0][::-1] + (p[2].T @ p[2][::-1]).T], 2),
+    "two sums of other lengths": (lambda p: [_summed(*p[:2], (3, 1)) + _summed(*p[2:], (2, 2))], 2),
     "read twice": (lambda p: [(s := p[0].T @ p[1]) + p[2].T @ p[3], s], 2),
     "a result": (lambda p: [s := p[0].T @ p[1], s + p[2].T @ p[3]], 2),
     "no products": (lambda p: [p[0] + p[0], p[1] + 1.0], 0),
