@@ -22,7 +22,7 @@ PROGRAMS = {
     "merged": (lambda p: [p[0].T @ p[1] + p[2].T @ p[3]], 1),
     "transposed": (lambda p: [(p[0].T @ p[1]).T + (p[2].T @ p[3]).T], 1),
     "transposed differently": (lambda p: [p[0].T @ p[1] + (p[3].T @ p[2]).T], 2),
-    "square, one transposed": (lambda p: [p[0].T @ p[0][::-1] + (p[2].T @ p[2][::-1]).T], 2),
+    "square, one transposed": (lambda p: [p[0].T @ p[0] ** 2 + (p[2].T @ p[2] ** 2).T], 2),
     "two sums of other lengths": (lambda p: [_summed(*p[:2], (3, 1)) + _summed(*p[2:], (2, 2))], 2),
     "read twice": (lambda p: [(s := p[0].T @ p[1]) + p[2].T @ p[3], s], 2),
     "a result": (lambda p: [s := p[0].T @ p[1], s + p[2].T @ p[3]], 2),
