@@ -199,3 +199,10 @@ class Learned:
     def outputs(self, x: Float[np.ndarray, "m *shape"]) -> Float[np.ndarray, "m k"]:
         """Their sum, each with its share."""
         return np.einsum("s,smk->mk", np.array([member.share for member in self.members]), self.each(x))
+
+
+def is_clear(gains: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"], *, errors: float) -> bool:
+    """Whether rows gain on average, by more than so many standard errors."""
+    mean = np.average(gains, weights=weights)
+    error = np.sqrt(np.average((gains - mean) ** 2, weights=weights) / weights.sum())
+    return bool(mean > errors * error)

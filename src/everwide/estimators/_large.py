@@ -33,11 +33,8 @@ _SURE = 20_000  # flat rows, whose kernel takes seconds: no plan is asked for th
 _VECTORS = 4200  # bytes for each row: pivots of a preconditioner, and vectors
 _NAME = 16  # letters of a folder of a store
 _LOOSE = 1e-2  # residuals that are warned of
-TIGHT, _SLACK, _BESIDE = (
-    1e-4,
-    1e-3,
-    3e-3,
-)  # residuals that iterations end with: between these, and so small a part of errors
+TIGHT, _SLACK = 1e-4, 1e-3  # residuals that iterations end with, at the least and at the most
+_BESIDE = 3e-3  # residuals, beside errors of rows that were left out
 
 
 class Within(NamedTuple):

@@ -12,7 +12,7 @@ from .._engine import require
 from .._kernels import Tower
 from ..activations import Erf, Relu
 from ..layers import AbstractLayer, Dense
-from ._choice import Candidate, Choice, Goal, Learned, Member, Task
+from ._choice import Candidate, Choice, Goal, Learned, Member, Task, is_clear
 from ._effort import Clock
 from ._images import image_networks
 from ._large import (
@@ -196,10 +196,7 @@ def _better(new: _Scored, old: _Scored, weights: np.ndarray) -> bool:
 
 def _clearly_better(new: _Scored, old: _Scored, weights: np.ndarray) -> bool:
     """By more than one standard error of the difference."""
-    gain = old.losses - new.losses
-    mean = np.average(gain, weights=weights)
-    error = np.sqrt(np.average((gain - mean) ** 2, weights=weights) / weights.sum())
-    return bool(mean > error)
+    return is_clear(old.losses - new.losses, weights, errors=1)
 
 
 def _steadiest(best: _Scored, some: Task, goal: Goal) -> float:

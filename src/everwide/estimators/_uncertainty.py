@@ -13,7 +13,7 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from .._checks import InputError
-from ._choice import Learned, Member, Task
+from ._choice import Learned, Member, Task, is_clear
 from ._readers import Reader, batches
 
 _SHARPEST = np.log(1e4)
@@ -105,9 +105,7 @@ class Spread:
         """
         other = self._chosen(residuals, variance, weights / weights.sum(), _LOUD)
         gain = (self._losses(residuals, variance) - other._losses(residuals, variance)).sum(1)
-        mean = np.average(gain, weights=weights)
-        error = np.sqrt(np.average((gain - mean) ** 2, weights=weights) / weights.sum())
-        return other if mean > 2 * error else self
+        return other if is_clear(gain, weights, errors=2) else self
 
     def _losses(self, residuals: np.ndarray, variance: np.ndarray) -> Float[np.ndarray, "n k"]:
         """Minus the logarithms of densities, up to constants."""
