@@ -19,15 +19,16 @@ SAME, REPEATED = 0.999, 0.5  # share of constant columns, and of rows that are c
 OUTLIER, BESIDE = 5.0, 2.5  # times (or one over) the gain of the other layers, and their root mean square
 EXPLODED = 5.0  # times the loss of knowing nothing, before anything was learned
 UNEVEN = 1e4  # ratio of gradients between layers
-DEAD, DIED, DYING = 0.5, 0.7, 0.25  # share of units of a layer: at the start, all but all, and more in the end
+DEAD, DIED, DYING = 0.5, 0.7, 0.6  # share of units of a layer: at the start, all but all, and more in the end
 GROWTH, GROWTH_BY, SOON = 3.0, 0.5, 500  # times the weights at the start, by that part of the run and that step
 RESTLESS = 3  # spikes after the beginning
 FEW = 16  # rows in a batch, at most, for noise to explain what a rate may
 OVER, FAR_OVER = 1.5, 2.5  # times the edge of stability: where the run is in trouble, and in any case
 NOISY, NOISY_IN_TROUBLE = 8.0, 1.0  # noise scale over batch size, while there is much to learn
 MISLABELLED, LEARNED = 0.09, 0.5  # share of rows whose label ranks third or worse; median loss, of the reference
-STAYS, LATE = 0.5, 0.3  # of the loss, after twice as many steps; or that part of the run
-SURPRISED = 0.95  # times the loss of knowing nothing: a tenth of the rows lies above
+# A tenth of the rows lies above so many times the loss of knowing nothing: as it is, and times what twice as many steps
+# leave of the loss. A run that ended before that had taken this part of its steps.
+SURPRISED, STAYS, LATE = 0.95, 0.92, 0.3
 SMALL, STILL = 0.02, 2.0  # of the edge of stability; times the loss, where a step many times as long leads
 UNFINISHED, UNLEARNED = 0.1, 0.25  # of the loss of knowing nothing: there is something, or much, left to learn
 DECAY = 1.0  # length of what decay takes in a step, over that of what is learned
@@ -240,16 +241,17 @@ def _cold(s: Signs, step: int, times: float) -> Cause:
 def _grown(s: Signs) -> str:
     """Weights that Adam has driven far away, and units that died on the way; empty where there is nothing to say."""
     by = max(s.early, min(GROWTH_BY * s.steps, SOON))
-    soon = [v for v in s.vitals if v["weights"] and v["step"] <= by]
-    if not s.adam or len(soon) < 2:
+    looks = [v for v in s.vitals if v["weights"]]
+    if not s.adam or len(looks) < 2:
         return ""
-    growth = soon[-1]["weights"] / soon[0]["weights"]
-    start, end = (s.layers(v) for v in (soon[0], s.vitals[-1]))
+    soon = min(looks[1:], key=lambda v: abs(v["step"] - by))
+    growth = soon["weights"] / looks[0]["weights"]
+    start, end = (s.layers(v) for v in (looks[0], s.vitals[-1]))
     died = max(((end[n]["dead"] or 0) - (g["dead"] or 0) for n, g in start.items()), default=0.0)
     if growth < GROWTH or died < DYING:
         return ""
     units = f"{100 * died:.0f} % of a layer's units died"
-    return f"the weights grew {growth:.2g} times in {soon[-1]['step']} steps, and {units}"
+    return f"the weights grew {growth:.2g} times in {soon['step']} steps, and {units}"
 
 
 def _other_rate(s: Signs, factor: float) -> str:
@@ -312,7 +314,7 @@ def labels(s: Signs, before: list[str]) -> Cause | None:
     learned = [v for v in s.vitals if v["value"] is not None and v["quantiles"][2] < LEARNED * s.reference]
     looked = [v for v in learned if v["value"] > UNLEARNED * s.reference]
     high = [v for v in looked if v["quantiles"][-1] > SURPRISED * s.reference and _strange(v) > MISLABELLED]
-    stay = [v for v in high if _stays(s, v)]
+    stay = [v for v in high if v["quantiles"][-1] * _left(s, v) > STAYS * s.reference]
     if not stay:
         return None
     worst = max(stay, key=_strange)
@@ -322,13 +324,13 @@ def labels(s: Signs, before: list[str]) -> Cause | None:
     return Cause("wrong labels", text, f"Look at rows {', '.join(map(str, worst['surprising']))} of the probe")
 
 
-def _stays(s: Signs, vitals: Record) -> bool:
-    """Whether the loss was still about as high after twice as many steps, or the run ended soon."""
+def _left(s: Signs, vitals: Record) -> float:
+    """What twice as many steps left of the loss; 1 if the run ended soon."""
     seen = [(v["step"], v["value"]) for v in s.vitals] + [
         tuple(pair) for told in s.told for pair in told.get("course", ())
     ]
     later = min((pair for pair in seen if pair[0] >= 2 * vitals["step"] and pair[1] is not None), default=None)
-    return later[1] > STAYS * vitals["value"] if later is not None else vitals["step"] > LATE * s.steps
+    return later[1] / vitals["value"] if later is not None else float(vitals["step"] > LATE * s.steps)
 
 
 def _strange(vitals: Record) -> float:

@@ -87,7 +87,7 @@ def cross_validated(problem: Problem) -> Validation:
 
 
 def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
-    """The network, chosen on these rows; and what says how sure it is: a Gaussian process, or if quick, itself."""
+    """The network, chosen on these rows; and what says how sure it is: a Gaussian process, or itself."""
     trained = problem.new(WideClassifier if problem.classes else WideRegressor).fit(x, y)
     if not uses_process(problem):
         return trained, trained
@@ -97,8 +97,8 @@ def _network(problem: Problem, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
 
 
 def uses_process(problem: Problem) -> bool:
-    """Whether a Gaussian process says how sure it is; if not, the network itself: no other kernel is compiled."""
-    return not (problem.quick and problem.classes)
+    """Whether a Gaussian process says how sure it is; if not, the network itself: no other is chosen."""
+    return not (problem.classes and (problem.quick or problem.adds))
 
 
 def _rows(problem: Problem) -> tuple[np.ndarray, int]:
