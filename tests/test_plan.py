@@ -5,7 +5,7 @@ import json
 import pytest
 
 import everwide as ew
-from everwide import InputError
+from everwide import InputError, _plan
 from everwide._plan import Rates, choice, costs, duration
 
 pytestmark = [pytest.mark.once]
@@ -32,6 +32,25 @@ def test_conjugate_gradients_cost_a_triangle_and_its_products():
     again = option("the same, recomputed", n)
     assert again.minutes * 60 > 30 * n**2 / 2 / 50e6
     assert again.bytes < GB
+
+
+def test_programs_that_are_compiled_on_the_way_are_counted():
+    given = {"outputs": 10, "memory": 100 * GB}
+    pairs = zip(costs(2500, RATES, **given), costs(2500, RATES._replace(compiling=3.0), **given), strict=True)
+    more = {one.name: 60 * (two.minutes - one.minutes) for one, two in pairs}
+    assert more == pytest.approx({
+        "cholesky": 3.0, "cholesky, float32": 0.0, "conjugate gradients": 3.0, "the same, in 16 bits": 3.0,
+        "the same, recomputed": 3.0, "nystrom, 150 centres": 12.0, "1 leaves of 2500 rows": 0.0,
+    })  # fmt: skip
+
+
+def test_what_a_first_call_takes_more_is_compilation(monkeypatch):
+    clock, asked = iter([3.0, 0.01, 0.2, 0.16]), []
+    monkeypatch.setattr(_plan, "_timed", lambda work, once=False: work() or next(clock))
+    monkeypatch.setattr(_plan, "_products", lambda outputs: (1e11, 5e10, 1e9))
+    monkeypatch.setattr(_plan.NetworkKernel, "cross", lambda self, x, y: asked.append(len(x)))
+    assert ew.plan(NET, 2000, (8,), memory=GB).rates == Rates(2048**2 / 0.16, 1e11, 5e10, 1e9, pytest.approx(2.99))
+    assert asked == [512, 512, 2048, 2048]
 
 
 def test_factors_cost_the_cube_and_leaves_do_not():
@@ -85,7 +104,7 @@ def test_a_plan_is_a_table_and_its_solver_solves():
     assert "Rows of shape (64,) are assumed" in text
     assert "million entries" in text
     assert json.loads(json.dumps(plan.to_dict()))["chosen"] == plan.chosen.name
-    assert all(rate > 1e3 for rate in plan.rates)
+    assert all(rate > 1e3 for rate in plan.rates[:4])
     assert plan.minutes == plan.chosen.minutes > 0
     assert plan.bytes <= GB
 

@@ -13,7 +13,7 @@ from ._gram import Network, diagonal, kernel_of, matrices_of
 from .scale import AbstractBackend, Store, product
 from .signal import Parametrization
 
-_ROUNDED, _MANY = 128, 512  # fewer rows than `_MANY` are padded to these, so that few shapes are compiled
+_FEW, _MANY = 128, 512  # rows are padded to multiples of these, so that few shapes are compiled
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ class NetworkKernel:
 
 
 def _more(x: np.ndarray) -> np.ndarray:
-    more = -len(x) % _ROUNDED if len(x) < _MANY else 0
+    """Copies of the last row at the end: of few rows, and of more where an entry costs nothing beside a compilation."""
+    few, step = (_FEW, _MANY) if x.ndim == 2 else (_MANY, 1)
+    more = -len(x) % (_FEW if len(x) <= few else step)
     return np.concatenate([x, np.repeat(x[-1:], more, axis=0)]) if more else x
 
 

@@ -22,6 +22,8 @@ _COLUMNS = 64  # of rows whose shape is not said
 _SQUARE, _OPERATOR = 1200, 8192  # sizes of the matrices that rates are measured with: the second beyond all caches
 _ENOUGH = 0.25  # seconds that a rate is measured for
 _MOST_ROWS = 2048  # of a trial of the kernel: as many as a tile of an operator has
+_FIRST, _FIRST_FLAT = 64, 512  # of the first trial: an image may take long, a flat row does not, and is compiled once
+_PROGRAMS = {"cholesky": 1, "gradients": 1, "nystrom": 4}  # that are compiled beside the one that a plan has measured
 _NARROW, _FEATURES = 2, 3  # what columns of few pivots, and features in float64, cost more than entries of a tile
 _ITERATIONS = 30  # of conjugate gradients, to a residual of 1e-3 or 1e-4, with pivots
 _REFINEMENTS, _WIDER = 6, 4  # products of a factor that is refined, and what those in float64 cost more
@@ -39,6 +41,7 @@ class Rates(NamedTuple):
     single: float  # operations of a product in float32
     double: float  # in float64
     products: float  # entries of a kept kernel that are multiplied with all outputs
+    compiling: float = 0.0  # seconds that a program of the kernel takes to compile
 
 
 class Option(NamedTuple):
@@ -125,7 +128,8 @@ def plan(
 ) -> WorkPlan:
     """Which solver `n` rows ask for, in how many minutes and bytes, and what others would cost.
 
-    Rates of this machine are measured, which takes a second or two and the compilation of the network.
+    Rates of this machine are measured, which takes a second or two and the compilation of the network. That program is
+    then there for this process; what solvers compile beside it is counted.
 
     Args:
         net: A network, or a kernel function.
@@ -176,7 +180,8 @@ def costs(n: int, rates: Rates, *, outputs: int, memory: int, workers: int = 1, 
     triangle, rates = n * n / 2, rates._replace(entries=rates.entries * workers, products=rates.products * workers)
     form, factor, product = triangle / rates.entries, n**3 / 3 / _EFFICIENCY, triangle / rates.products
     r = ConjugateGradients().pivots_of(n)
-    near = 1.3 * _NARROW * n * r / rates.entries + 3 * n * r**2 / rates.double
+    compiled = {name: many * rates.compiling for name, many in _PROGRAMS.items()}
+    near = 1.3 * _NARROW * n * r / rates.entries + 3 * n * r**2 / rates.double + compiled["gradients"]
     near += _ITERATIONS * _FEATURES * n * r / rates.products
     beside = 4 * n * r + 64 * n * outputs
 
@@ -185,7 +190,7 @@ def costs(n: int, rates: Rates, *, outputs: int, memory: int, workers: int = 1, 
 
     gradients, refined = ConjugateGradients(), _REFINEMENTS * _WIDER * product
     rungs = [
-        option("cholesky", "cholesky", form + 3 * factor / rates.double, 28 * n**2),
+        option("cholesky", "cholesky", form + 3 * factor / rates.double + compiled["cholesky"], 28 * n**2),
         option("cholesky, float32", SingleCholesky(), form + 2 * factor / rates.single + refined, 4.2 * n**2),
         option("conjugate gradients", gradients, form + near + _ITERATIONS * product, 2 * n**2 + beside),
         option("the same, in 16 bits", gradients, _MENDED * form + near + _MORE * _ITERATIONS * product, n**2 + beside),
@@ -199,6 +204,7 @@ def _nystrom(n: int, rates: Rates, outputs: int) -> tuple[str, Any, float, float
     """Features of all rows, whitened and summed; then a decomposition."""
     m = Nystrom().centres_of(n)
     seconds = n * m / rates.entries + (2 * n * m**2 + 10 * m**3) / rates.double
+    seconds += _PROGRAMS["nystrom"] * rates.compiling
     return f"nystrom, {m} centres", Nystrom(), seconds, 24 * m**2 + 16 * 4096 * m + 8 * n * outputs
 
 
@@ -256,13 +262,14 @@ def duration(minutes: float) -> str:
 
 def _rates(net: Network, shape: tuple[int, ...], which: Any, outputs: int) -> Rates:
     reader, rng = NetworkKernel(net, which, Parametrization.NTK, None), np.random.default_rng(0)
-    rows = 64
+    rows, compiling = _FIRST_FLAT if len(shape) == 1 else _FIRST, 0.0
     while True:
         x, y = (rng.standard_normal((rows, *shape), np.float32) for _ in range(2))
-        reader.cross(x, y)  # compiles
+        first = _timed(lambda: reader.cross(x, y), once=True)  # noqa: B023
         seconds = _timed(lambda: reader.cross(x, y), once=rows < _MOST_ROWS)  # noqa: B023
+        compiling = max(first - seconds, compiling)
         if rows >= _MOST_ROWS or seconds > _ENOUGH / 4:
-            return Rates(rows**2 / seconds, *_products(outputs))
+            return Rates(rows**2 / seconds, *_products(outputs), compiling)
         rows *= 4
 
 

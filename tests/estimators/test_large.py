@@ -12,7 +12,8 @@ import everwide as ew
 import everwide.spectral as sp
 from estimators.tables_to_fit import LABELS, NET, TEST, TRAIN, X, Y
 from everwide.estimators import WideClassifier, WideGPRegressor, WideRegressor, _base, _effort, _large, _learn
-from everwide.estimators._choice import Task
+from everwide.estimators._choice import Candidate, Goal, Task
+from everwide.estimators._readers import KernelReader
 
 pytestmark = pytest.mark.once
 
@@ -216,6 +217,17 @@ def test_of_ridges_that_are_as_good_the_largest_is_taken(monkeypatch):
     WideRegressor(NET, relative_ridge=RIDGE).fit(X[TRAIN], Y[TRAIN])
     assert asked[0] == pytest.approx(10.0)
     assert asked[1] == RIDGE
+
+
+def test_a_gain_that_is_clear_and_tiny_is_worth_no_small_ridge():
+    """Every row loses by the ridge, nearly alike: a paired test finds the smallest ones clearly better."""
+    task = Task(X[TRAIN], Y[TRAIN][:, None], *[np.ones(48)] * 3)
+    at = lambda ridge, time: SimpleNamespace(ridge=ridge, at=at)
+    score = lambda solution, task: 1 + solution.ridge * np.linspace(0.9, 1.1, 48)
+    goal = Goal("ntk", None, None, score, "loss")
+    one = Candidate(KernelReader(NET, "ntk", rounds=True), "a network", None, None, None, 0)
+    best = _learn._scored(one, at(1e-9, np.inf), 1.0, task, goal)
+    assert _learn._steadiest(best, task, goal) == pytest.approx(1e-3)
 
 
 def test_where_variances_are_asked_for_tables_are_solved_for_at_once(monkeypatch):

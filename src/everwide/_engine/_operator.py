@@ -136,7 +136,7 @@ class KernelOperator:
     ):
         self.blocks, self._progress, self.elsewhere = blocks, progress, elsewhere
         n = len(blocks)
-        size = min(whole(tile, "tile"), n) if tile else _even(n)
+        size = min(whole(tile, "tile") if tile else _TILE, n)
         self.places = list(tiles(n, n, Size(size, size), symmetric=True))
         self.bytes = 4 * sum((t.rows.stop - t.rows.start) * (t.cols.stop - t.cols.start) for t in self.places)
         self.memory = budget(memory)
@@ -246,7 +246,7 @@ class KernelOperator:
         old = self.blocks.x if rows is None else self.blocks.x[rows]
         new = new.astype(old.dtype, copy=False) if new.dtype.kind == "f" else new  # as precise as the kernel, no more
         predicted = np.zeros((len(new), coefficients.shape[1]))
-        for place in tiles(len(new), len(old), Size(_even(len(new)), _even(len(old))), symmetric=False):
+        for place in tiles(len(new), len(old), Size(_TILE, _TILE), symmetric=False):
             values = np.asarray(self.blocks.reader.cross(new[place.rows], old[place.cols]), np.float64)
             predicted[place.rows] += values @ coefficients[place.cols]
         return predicted
@@ -265,11 +265,6 @@ class KernelOperator:
         again = f"tiles {'read' if stored else 'computed'} for each product"
         how = f"one triangle, {human(self.bytes)}" if self.keeps else again
         return f"KernelOperator({len(self)} rows, {how})"
-
-
-def _even(n: int) -> int:
-    """Rows of a tile, all of nearly one size: another one would be compiled anew."""
-    return -(-n // max(-(-n // _TILE), 1)) or 1
 
 
 def multiplied(

@@ -130,7 +130,7 @@ def solved_on_all(
     if isinstance(how, SingleCholesky | ConjugateGradients):
         ridge = max(ridge, _LEAST * n**0.5)
     if isinstance(how, ConjugateGradients):
-        how = replace(how, start=start, tolerance=tolerance)
+        how = replace(how, start=start, tolerance=tolerance, left_out=True)
     dtype = np.float32 if ridge >= SAFE_IN_FLOAT32 else np.float64
     kernel = _operator(reader, task.x.astype(dtype), within, have)
     solution: Any = solve(kernel, task.y, ridge=ridge * unit, weights=task.weights, copies=task.left, solver=how)

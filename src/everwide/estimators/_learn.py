@@ -39,6 +39,7 @@ _TOWERS = (
 _COMPARED_ROWS, _COMPARED_IMAGES = 1000, 500  # on which networks are compared
 _MANY = 200  # rows from which other families of networks and early stopping are tried: fewer tell luck from merit badly
 _NEIGHBOURS = 10.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+_NEGLIGIBLE = 2e-3  # of an error: what a larger ridge may cost; that of each row may be tiny, and clear
 _SMALL = 2000  # rows up to which kernels are computed in float64
 
 Kernels = Iterator[tuple[Candidate, Float[np.ndarray, "n n"]]]
@@ -200,11 +201,11 @@ def _clearly_better(new: _Scored, old: _Scored, weights: np.ndarray) -> bool:
 
 
 def _steadiest(best: _Scored, some: Task, goal: Goal) -> float:
-    """The largest ridge than which the best one is not clearly better: the larger, the fewer iterations."""
+    """The largest ridge than which the best one is not clearly better, or hardly: the larger, the fewer iterations."""
     least = float(best.solution.ridge)
     for ridge in () if goal.ridge is not None else RIDGES[least < RIDGES][::-1]:
         scored = _scored(best.candidate, best.solution.at(float(ridge), np.inf), best.scale, some, goal)
-        if not _clearly_better(best, scored, some.weights):
+        if scored.mean <= (1 + _NEGLIGIBLE) * best.mean or not _clearly_better(best, scored, some.weights):
             return float(ridge)
     return least
 

@@ -11,15 +11,14 @@ from jaxtyping import Float, Int
 
 from .._checks import InputError, finite_array, positive, whole
 from .._engine import KernelOperator, coarse
-from ._large import AbstractLargeSolution, AbstractLargeSolver, Watch, with_ridge
+from ._large import AbstractLargeSolution, AbstractLargeSolver, Interrupted, Watch, with_ridge
 from ._pivots import Pivots
 from ._preconditioner import Preconditioner, operator_pivots
+from ._probes import Probes
 from ._run import Inverse, Limits, Outcome, Run, Task
 from ._solvers import Problem, Report, with_other_copies
 
 _FEWEST, _MOST, _SHARE = 100, 1000, 30  # pivots: a thirtieth of the rows, within these
-_PROBES, _PROBED = 16, 0.1  # random vectors for the diagonal of the inverse: their number errs more than their residual
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class ConjugateGradients(AbstractLargeSolver):
         iterations: at the most.
         held: rows, drawn at random, whose error stops the iterations when it no longer falls: they are left out until
             then, which costs no product, and learned afterwards to the residual that was reached.
+        left_out: whether leave-one-out will be asked for: it is then estimated on the way, in the same products.
         start: coefficients to begin with, `(n, k)`, such as those of an `Interrupted`.
         seed: of pivots, of held rows and of the probes of leave-one-out.
         progress: called after every iteration, with a forecast of how many there will be.
@@ -55,6 +55,7 @@ class ConjugateGradients(AbstractLargeSolver):
     rank: int | None = None
     iterations: int = 500
     held: int = 0
+    left_out: bool = False
     start: Any = None
     seed: int = 0
     progress: Watch | None = field(default=None, repr=False)
@@ -74,25 +75,44 @@ class ConjugateGradients(AbstractLargeSolver):
         if held > n // 2:
             raise InputError(f"held={held}: expected at most half of the {n} rows. Hold out a few hundred.")
         kernel.refuse_twins(problem.ridge)
-        pivots = operator_pivots(kernel, self.pivots_of(n), self.seed)
-        began_with = _started(self.start, problem.y)
+        pivots, noise = operator_pivots(kernel, self.pivots_of(n), self.seed), problem.ridge / problem.weights
+        everyone = Preconditioner.of(pivots, noise)
 
-        def near(noise: np.ndarray, there: np.ndarray | None) -> Inverse:
-            return Preconditioner.of(pivots, noise, there).solve
+        def near(other: np.ndarray, there: np.ndarray | None) -> Inverse:
+            same = there is None and np.array_equal(other, noise)
+            return (everyone if same else Preconditioner.of(pivots, other, there)).solve
 
         run = Run(kernel, near, Limits(self.iterations, held, self.seed, self.progress), began, coarse(kernel))
-        task = Task([problem], problem.y, began_with, np.full(problem.y.shape[1], self.tolerance))
-        if not held:
+        start, tolerances = _started(self.start, problem.y), np.full(problem.y.shape[1], self.tolerance)
+        task, first = Task([problem], problem.y, start, tolerances), None
+        if held:
+            first = run.until_held_out_stops(task)
+            task = task._replace(start=first.x, tolerances=np.maximum(first.residuals, tolerances))
+        precision = None
+        if self.left_out:
+            outcome, precision = _with_probes(run, task, Probes.of(everyone, self.seed))
+        else:
             outcome = run.refined(task)
-            return Iterated(problem, clock.perf_counter() - began, kernel, outcome, run, pivots, self)
-        first = run.until_held_out_stops(task)
-        task = task._replace(start=first.x, tolerances=np.maximum(first.residuals, task.tolerances))
-        outcome = run.refined(task)
-        by = first.stopped_by if outcome.stopped_by == "residual" else outcome.stopped_by
-        outcome = outcome._replace(
-            iterations=first.iterations + outcome.iterations, stopped_by=by, held_out=first.held_out
-        )
-        return Iterated(problem, clock.perf_counter() - began, kernel, outcome, run, pivots, self)
+        outcome = outcome if first is None else _after(first, outcome)
+        return Iterated(problem, clock.perf_counter() - began, kernel, outcome, run, pivots, self, precision)
+
+
+def _with_probes(run: Run, task: Task, probes: Probes) -> tuple[Outcome, Float[np.ndarray, " n"]]:
+    """Targets and probes together; and the diagonal of the inverse."""
+    targets, problem = slice(task.y.shape[1]), task.problems[0]
+    try:
+        outcome = run.refined(probes.beside(task))
+    except Interrupted as stop:
+        stop.coefficients = stop.coefficients[:, targets]
+        raise
+    precision = probes.precision(outcome.x[:, targets.stop :], run.kernel, problem.ridge / problem.weights)
+    return outcome._replace(x=outcome.x[:, targets], residuals=outcome.residuals[targets]), precision
+
+
+def _after(first: Outcome, outcome: Outcome) -> Outcome:
+    """What was learned with all rows, after a descent that held-out rows have stopped."""
+    by = first.stopped_by if outcome.stopped_by == "residual" else outcome.stopped_by
+    return outcome._replace(iterations=first.iterations + outcome.iterations, stopped_by=by, held_out=first.held_out)
 
 
 @dataclass(frozen=True)
@@ -103,6 +123,7 @@ class Iterated(AbstractLargeSolution):
     run: Run
     chosen: Pivots
     how: ConjugateGradients
+    precision: Float[np.ndarray, " n"] | None = None  # the diagonal of the inverse, if it was asked for on the way
 
     def fitted(self) -> Float[np.ndarray, "n k"]:
         return self.outcome.x
@@ -123,19 +144,13 @@ class Iterated(AbstractLargeSolution):
 
     @cached_property
     def estimated_precision(self) -> Float[np.ndarray, " n"]:
-        """The diagonal of `A^-1`: that of the preconditioner, and by random signs what it is off; within its bounds.
-
-        Bekas, Kokiopoulou and Saad (2007).
-        """
-        n, rng = len(self.kernel), np.random.default_rng(self.how.seed)
-        signs = 2.0 * rng.integers(0, 2, (n, _PROBES)) - 1
-        near = Preconditioner.of(self.chosen, self.noise)
-        start = near.solve(signs)
+        """The diagonal of `A^-1`, as it was estimated on the way, or now."""
+        if self.precision is not None:
+            return self.precision
+        probes = Probes.of(Preconditioner.of(self.chosen, self.noise), self.how.seed)
         quiet = replace(self.run, how=self.run.how._replace(progress=None))
-        task = Task([self.problem], signs, start, np.full(_PROBES, _PROBED))
-        precision = near.precision() + np.mean(signs * (quiet.refined(task).x - start), axis=1)
-        most = 1 / np.maximum(self.noise, _TINY)
-        return np.clip(precision, 1 / (self.kernel.diagonal() + self.noise), most)
+        none = Task([self.problem], *(np.zeros((len(self.kernel), 0)) for _ in range(2)), np.zeros(0))
+        return _with_probes(quiet, none, probes)[1]
 
     def left_out(self) -> Float[np.ndarray, "n k"]:
         y, precision = self.problem.y, self.estimated_precision

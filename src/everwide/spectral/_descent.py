@@ -48,7 +48,7 @@ def descend(system: System, y: Float[np.ndarray, "n c"], goal: Float[np.ndarray,
     way = near = system.inverse(rest)
     size, residuals = np.sum(rest * near, axis=0), np.linalg.norm(y, axis=0) / sizes
     while (residuals > goal).any():
-        raw = system.fast @ way.astype(np.float32)
+        raw = _moving(system.fast, way, residuals > goal)
         product = raw if system.there is None else np.where(system.there[:, None], raw, 0)
         product = product + system.noise * way
         curvature = np.sum(way * product, axis=0)
@@ -64,3 +64,15 @@ def descend(system: System, y: Float[np.ndarray, "n c"], goal: Float[np.ndarray,
         near = system.inverse(rest)
         before, size = size, np.sum(rest * near, axis=0)
         way = near + np.divide(size, before, out=np.zeros_like(size), where=before > 0) * way
+
+
+def _moving(
+    kernel: KernelOperator | Coarse, way: Float[np.ndarray, "n c"], moves: Bool[np.ndarray, " c"]
+) -> Float[np.ndarray, "n c"]:
+    """The product with columns that still move; zeros for those that stay."""
+    right = way.astype(np.float32)
+    if moves.all():
+        return kernel @ right
+    raw = np.zeros_like(right)
+    raw[:, moves] = kernel @ right[:, moves]
+    return raw

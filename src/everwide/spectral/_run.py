@@ -17,7 +17,7 @@ from ._solvers import Problem
 _EXACT = 1e-4  # tolerances below this are checked with products in float64, and mended
 _STALLED = 0.5  # a repetition that gains less than this factor ends
 _BETTER, _PATIENCE = 1e-3, 3  # the part by which a held-out error must fall, within so many iterations
-_SAFETY = 0.5  # of the tolerance: what is summed up on the way is not quite the residual
+_SAFETY, _COARSE = 0.9, 0.5  # of the tolerance: what is summed up on the way is not quite the residual; in 16 bits
 _RECENT = 5  # iterations from which the number that is left is forecast
 _TINY = float(np.finfo(np.float64).tiny)
 Inverse = Callable[[np.ndarray], np.ndarray]
@@ -78,18 +78,19 @@ class Run:
 
     def refined(self, task: Task) -> Outcome:
         """Descents, each for what the one before has left, until the residual is what was asked for."""
-        system = self.system(task)
+        system, safety = self.system(task), _SAFETY if self.fast is None else _COARSE
         exact = np.float64 if task.tolerances.min() < _EXACT else np.float32
         sizes = np.maximum(np.linalg.norm(task.y, axis=0), _TINY)
         x, done, before = task.start.copy(), 0, math.inf
         rest = task.y - system.product(x, exact) if x.any() else task.y.copy()
         residuals = np.linalg.norm(rest, axis=0) / sizes
         while (open_ := (residuals > task.tolerances).any()) and done < self.how.iterations:
-            if residuals.max() > _STALLED * before:
+            far = float((residuals / task.tolerances).max())
+            if far > _STALLED * before:
                 break
-            before = float(residuals.max())
-            goal = task.tolerances * sizes / np.maximum(np.linalg.norm(rest, axis=0), _TINY)
-            step = self._followed(descend(system, rest, _SAFETY * goal), _SAFETY * goal, done, x)
+            before = far
+            goal = safety * task.tolerances * sizes / np.maximum(np.linalg.norm(rest, axis=0), _TINY)
+            step = self._followed(descend(system, rest, goal), goal, done, x)
             done += max(step.iterations, 1)
             new = x + step.x
             left = task.y - system.product(new, exact)
