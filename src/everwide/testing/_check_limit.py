@@ -187,8 +187,9 @@ def _gradients(layer: AbstractLayer, limit: Limit, inputs: Inputs) -> None:
     @quick_jit
     @jax.value_and_grad
     def total(t: Array, x1: Inputs, x2: Inputs) -> Array:
-        """All kernels, weighed, as a function of a shift `t` of every number of the network."""
-        kernel = limit.kernel(eqx.combine(jax.tree.map(lambda a: a + t, free), fixed))
+        """All kernels, weighed, as a function of a shift `t` of all its numbers; small ones stay positive."""
+        shifted = jax.tree.map(lambda a: a + t * jnp.where(a > 0, jnp.minimum(a, 1), 1), free)
+        kernel = limit.kernel(eqx.combine(shifted, fixed))
         cross, own = kernel.block(x1, x2), kernel.diagonal(x2)
         kernels = jnp.concatenate([a.ravel() for a in (cross.nngp, cross.ntk, own.nngp, own.ntk)])
         return kernels @ jnp.cos(jnp.arange(kernels.size, dtype=dtype))
