@@ -10,6 +10,7 @@ import pytest
 
 import everwide as ew
 from everwide import architectures
+from everwide.testing import check_layer
 from everwide.testing._check_layer import example_inputs
 from layers.quick_conformance import assert_conforms
 
@@ -65,6 +66,16 @@ def test_finite_networks_agree_with_their_limit(name):
     build, inputs = NETWORKS[name]
     sizes = {"width": WIDTH, "draws": 48, "bias": 0.06} | SIZES.get(name, {})
     assert_conforms(build(sizes["width"]), None, inputs=inputs(), whole=True, **sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_finite_networks_converge_as_they_grow(name):
+    """Three widths: the squared deviation falls like 1 / width, and without that part there is none."""
+    build, inputs = NETWORKS[name]
+    widths = (8, 16, 32) if name in SIZES else (12, 24, 48)
+    x = inputs()
+    check_layer(build(128), x.x.shape[1:], inputs=x, whole=True, widths=widths, draws=100)
 
 
 def test_no_architecture_is_forgotten():

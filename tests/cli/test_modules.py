@@ -86,6 +86,37 @@ def test_rates_and_forecasts(own, numbers):
         assert "given network" in json.loads(result.stdout)["network"]
 
 
+SUBJECTS = {
+    "explain": ("--input", "3", "--json"),
+    "critical": ("--input", "3", "--json"),
+    "gram": ("--target", "y", "-o", "K.npy"),
+}
+
+
+@pytest.mark.parametrize("command", SUBJECTS)
+def test_a_network_is_an_option_where_it_may_be_an_argument(own, numbers, command):
+    before, after = [command, numbers] if command == "gram" else [command], SUBJECTS[command]
+    answers = []
+    for named in (["own.py:mlp"], ["--net", "own.py:mlp"]):
+        result = own(*before, *named, *after)
+        assert result.exit_code == 0, result.output
+        answers.append(np.load("K.npy").tolist() if command == "gram" else json.loads(result.stdout))
+    assert answers[0] == answers[1]
+    for named, message in ((["own.py:mlp", "--net", "mlp"], "named twice"), ([], "missing: name it")):
+        result = own(*before, *named, *after)
+        assert result.exit_code == 2
+        assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_critical_reads_networks_by_name_where_their_shape_is_known(own):
+    result = own("critical", "--net", "mlp", "--input", "3", "--json")
+    assert result.exit_code == 0, result.output
+    assert {row["layer"] for row in json.loads(result.stdout)["weights"]} == {"Dense"}
+    result = own("critical", "--net", "mlp")
+    assert result.exit_code == 2
+    assert "made for examples of a shape" in " ".join(result.stderr.replace("│", " ").split())
+
+
 def test_trained_modules_exit_with_1(own):
     result = own("explain", "own.py:moved", "--input", "3")
     assert result.exit_code == 1

@@ -13,8 +13,18 @@ import jax.random as jr
 import pytest
 
 import everwide as ew
-from everwide.layers import AbstractLayer, Position
-from everwide.testing import check_layer
+from everwide.layers import (
+    AbstractLayer,
+    Embedding,
+    Gru,
+    InstanceNorm,
+    Lstm,
+    MaxPool,
+    Position,
+    Sampled,
+    StochasticDepth,
+)
+from everwide.testing import ConformanceError, check_layer
 from everwide.testing._draws import MEAN_SQUARE, Slope
 from everwide_lab.golden import Reparametrized
 from layers.quick_conformance import assert_conforms
@@ -84,6 +94,15 @@ LAYERS = {
     "crop": (_after_relu(ew.layers.Crop((1, 1))), LINE),
 }
 
+# Layers without a known limit, sampled: what must be equal is so up to the standard errors of both sides.
+SAMPLED_LAYERS = {
+    "max_pool": (Sampled(_after_relu(MaxPool((2,)))), LINE),
+    "instance_norm": (Sampled(ew.Serial(InstanceNorm(eps=0.3), ew.Relu())), LINE),
+    "lstm": (Sampled(Lstm(w_std=1.5, u_std=1.5, b_std=0.3)), (3, 2)),
+    "gru": (Sampled(Gru(w_std=1.5, u_std=1.5)), (3, 2)),
+    "stochastic_depth": (ew.Serial(ew.Residual(ew.Relu(), ew.Dense(), StochasticDepth(0.1)), ew.Relu()), POINT),
+}
+
 # Statistics of a group are means over half of the channels.
 SIZES = {"group_norm": {"width": 192, "draws": 48, "bias": 0.02}}
 
@@ -151,6 +170,26 @@ def test_samples_converge_to_the_limit(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLED_LAYERS)
+def test_samples_converge_to_estimates_of_the_limit(name):
+    layer, shape = SAMPLED_LAYERS[name]
+    check_layer(layer, shape, widths=WIDTHS, draws=_draws(name))
+
+
+def _draws(name):
+    """A branch is there or not: what that does to a kernel is seen in many draws only."""
+    return 500 if name == "stochastic_depth" else 200
+
+
+@pytest.mark.slow
+def test_samples_of_embeddings_converge_to_the_limit():
+    mask = jnp.array([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 1, 1]], bool)
+    tokens = ew.Inputs(jnp.array([[3.0, 5, 3, 8], [3, 5, 9, 9], [0, 8, 3, 5]])[..., None], mask)
+    net = ew.Serial(Embedding(10, w_std=1.3), ew.Relu(), ew.Dense(w_std=1.2, b_std=0.2))
+    check_layer(net, (4, 1), inputs=tokens, whole=True, widths=WIDTHS, draws=100)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_samples_of_attention_converge_to_the_limit(name):
     slope = MEAN_SQUARE if name == "transformer" else SCORES
@@ -164,10 +203,9 @@ def _classes_in(layer):
 
 def test_no_layer_is_forgotten():
     classes = {c for c in vars(ew.layers).values() if inspect.isclass(c) and issubclass(c, AbstractLayer)}
-    # they read tables (test_columns.py) or tokens (test_embedding.py), or have no known limit (test_sampled.py)
-    elsewhere = {ew.layers.Columns, ew.layers.Trees, ew.layers.Embedding, ew.layers.Sampled, ew.layers.StochasticDepth}
-    elsewhere |= {ew.layers.MaxPool, ew.layers.InstanceNorm, ew.layers.Lstm, ew.layers.Gru}
-    checked = {ew.Aggregate, ew.SelfAttention}.union(elsewhere, *(_classes_in(layer) for layer, _ in LAYERS.values()))
+    elsewhere = {ew.layers.Columns, ew.layers.Trees}  # they read tables (test_columns.py)
+    here = {ew.Aggregate, ew.SelfAttention, Embedding}
+    checked = (here | elsewhere).union(*(_classes_in(layer) for layer, _ in (LAYERS | SAMPLED_LAYERS).values()))
     assert {c.__name__ for c in classes - checked if not inspect.isabstract(c)} == set()
 
 
@@ -184,6 +222,14 @@ def test_a_limit_that_is_off_is_noticed(name):
     layer, shape = OFF[name]
     with pytest.raises(AssertionError, match=r"the size of|entries of"):
         assert_conforms(OffLimit(layer), shape, bias=0.06)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["max_pool", "stochastic_depth"])
+def test_an_estimate_that_is_off_is_noticed(name):
+    layer, shape = SAMPLED_LAYERS[name]
+    with pytest.raises(ConformanceError, match="extrapolated to infinite width"):
+        check_layer(OffLimit(layer), shape, widths=WIDTHS, draws=_draws(name))
 
 
 class OffLimit(AbstractLayer):

@@ -10,7 +10,7 @@ import everwide as ew
 from everwide.testing._check_layer import extrapolated
 from everwide.testing._draws import SAMPLED
 
-WIDTHS = (16, 64)
+WIDTHS = (8, 16, 64)
 _AT_ONCE = 10
 
 
@@ -25,7 +25,9 @@ def rows(shape, n=3, tokens=0):
 
 
 def require_agreement(make, shape, kernels, *, tokens=0, draws=None, widths=WIDTHS):
-    """Kernels of draws at two widths, without what falls like 1 / width, are those of the translation.
+    """Kernels of draws come nearer to those of the translation with every width, and meet them at the end.
+
+    At the end: two widths, without what falls like 1 / width. Nearer: the squared deviation of single draws.
 
     `make(width)` is a module; `kernels(width, x)` are the kernels of its draws, `(draws, n, n)` each: the covariance of
     the outputs, and the tangent kernel of the first. Returns the largest z-scores, and the standard errors. Where the
@@ -46,9 +48,12 @@ def require_agreement(make, shape, kernels, *, tokens=0, draws=None, widths=WIDT
     # variance is 1 / width, may be most of a narrow network and little of a wide one.
     scales = {"nngp": [sizes["nngp"] for _ in widths], "ntk": [sizes["ntk"] * width / widths[-1] for width in widths]}
     found = {}
-    for name, deviations in apart.items():
-        mean, error = extrapolated(widths, [d / scale for d, scale in zip(deviations, scales[name], strict=True)])
-        error = np.hypot(error, 2 * own[name] / sizes[name])  # of both widths, the larger of which counts 4/3
+    for name, drawn in apart.items():
+        deviations = [d / scale for d, scale in zip(drawn, scales[name], strict=True)]
+        squares = [float(np.median(np.mean(d.reshape(len(d), -1) ** 2, 1))) for d in deviations]
+        assert squares == sorted(squares, reverse=True), (name, squares)
+        mean, error = extrapolated(widths, deviations)
+        error = np.hypot(error, 2 * own[name] / sizes[name])  # of two widths, the larger of which counts 4/3
         found[name] = SAMPLED.excess_of(mean + 1, error, np.ones_like(mean)), float(error.max())
     assert found["nngp"][0] <= 1, found
     assert found["ntk"][0] <= 1, found

@@ -52,7 +52,7 @@ def test_torch_module(name):
     assert layers <= {type(visit.layer).__name__ for visit in walk(limit.net)}
     tokens = VOCABULARY if name == "words" else 0
     # The tangent kernel of a gate has few terms that grow with the width: what falls like 1 / width^2 is seen in it.
-    widths = (64, 256) if name == "patches" else WIDTHS
+    widths = (32, 64, 256) if name == "patches" else WIDTHS
     kernels = torch_kernels(make, draws)
     require_agreement(lambda width: make(width).eval(), shape, kernels, tokens=tokens, widths=widths)
 

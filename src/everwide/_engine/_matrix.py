@@ -340,9 +340,10 @@ def diagonal(kernel: AbstractKernelFunction, x: Rows) -> Gram:
 
     There are few of these numbers and much depends on them, so they are computed in float64 whatever the data are.
     """
-    dtype, x = x.x.dtype, replace(x, x=x.x.astype(np.float64))
+    dtype, host = x.x.dtype, isinstance(kernel, AbstractHostKernelFunction)
+    if host:
+        x = replace(x, x=x.x.astype(np.float64))
     size = fitted(len(x), min(_LARGEST_DIAGONAL, kernel.examples_per_tile(8) ** 2))
-    host = isinstance(kernel, AbstractHostKernelFunction)
     parts = []
     for start in range(0, len(x), size):
         with jax.enable_x64(True):
@@ -356,7 +357,7 @@ def diagonal(kernel: AbstractKernelFunction, x: Rows) -> Gram:
 
 @trusted_jit
 def _diagonal(kernel: AbstractKernelFunction, x: Inputs) -> Block:
-    return kernel.diagonal(x)
+    return kernel.diagonal(replace(x, x=x.x.astype(np.float64)))  # here it is fused with what reads it: no copy
 
 
 def plan_memory(

@@ -12,31 +12,38 @@ from ._modules import OwnModule, notes_of
 from ._show import (
     AsJson,
     InputShape,
+    NetAgain,
     activation,
+    built,
     complete_activations,
     examples,
     in_a_sentence,
     input_shape_of,
     load_network,
     misuse,
+    named_network,
+    named_once,
     note,
     print_json,
     print_table,
     say,
 )
 
-EPILOG = examples("critical gelu", "critical tanh --json", "critical model.py:net --input 32,32,3")
+EPILOG = examples("critical gelu", "critical tanh --json", "critical --net model.py:net --input 32,32,3")
+_WHAT = "ACTIVATION|FILE.py:NAME"
 
 
 def critical(
     what: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="ACTIVATION|FILE.py:NAME",
+            metavar=f"[{_WHAT}]",
             help="An activation, such as gelu; or a Python file, which is run, and a network or activation in it.",
             autocompletion=complete_activations,
+            show_default=False,
         ),
-    ],
+    ] = None,
+    net: NetAgain = None,
     shape: Annotated[str | None, InputShape] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +53,7 @@ def critical(
     """
     sites = None if shape is None else input_shape_of(shape)[:-1]
     with in_a_sentence():
-        subject = load_network(what) if ":" in what else activation(what)
+        subject = _subject(named_once(what, net, _WHAT), shape, by_option=net is not None)
         if isinstance(subject, OwnModule):
             if shape is None:
                 raise misuse("a module is read for examples of a shape: name it, such as 3,32,32.", "--input")
@@ -60,6 +67,18 @@ def critical(
         else:
             facts, show = _of_network(subject, sites), _print_network
         print_json(facts) if as_json else show(facts)
+
+
+def _subject(name: str, shape: str | None, *, by_option: bool) -> AbstractLayer | OwnModule:
+    """An argument may be an activation, an option a network that has a name; both may be in a file."""
+    if ":" in name:
+        return load_network(name)
+    if not by_option:
+        return activation(name)
+    named = named_network(name)
+    if isinstance(named, str) and shape is None:
+        raise misuse(f"{named} is made for examples of a shape: name it, such as 32,32,3.", "--input")
+    return named if isinstance(named, OwnModule) else built(named, () if shape is None else input_shape_of(shape))
 
 
 def _of_activation(subject: AbstractActivation) -> dict[str, Any]:

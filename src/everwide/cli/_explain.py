@@ -10,23 +10,26 @@ from ._modules import OwnModule
 from ._show import (
     AsJson,
     InputShape,
+    NetAgain,
     NetArgument,
     built,
     examples,
     in_a_sentence,
     input_shape_of,
     named_network,
+    named_once,
     print_json,
     print_table,
     say,
 )
 
-EPILOG = examples("explain resnet --input 32,32,3", "explain model.py:net --input 784 --json")
+EPILOG = examples("explain resnet --input 32,32,3", "explain --net model.py:net --input 784 --json")
 
 
 def explain(
-    net: NetArgument,
     shape: Annotated[str, InputShape],
+    net: NetArgument = None,
+    again: NetAgain = None,
     width: Annotated[int | None, typer.Option(min=1, help="Width of the layers that leave theirs open.")] = None,
     parametrization: Annotated[Parametrization, typer.Option()] = Parametrization.NTK,
     as_json: AsJson = False,
@@ -36,7 +39,7 @@ def explain(
 
     input_shape = input_shape_of(shape)
     with in_a_sentence():
-        network, own = named_network(net), None
+        network, own = named_network(named_once(net, again)), None
         if isinstance(network, OwnModule):
             own = network.translated(input_shape)
             network, input_shape = own.net, own.input_shape

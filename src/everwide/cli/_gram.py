@@ -16,12 +16,14 @@ from ..tables import Table, read_inputs
 from ._show import (
     AsJson,
     Data,
+    NetAgain,
     NetArgument,
     bar,
     built,
     examples,
     in_a_sentence,
     misuse,
+    named_once,
     network_for,
     note,
     print_json,
@@ -31,7 +33,7 @@ from ._show import (
 EPILOG = examples(
     "gram train.npz mlp -o K.npy",
     "gram train.npz cnn --store run --resume",
-    "gram train.csv model.py:net --target price --standardize -o K.npz --which both",
+    "gram train.csv --net model.py:net --target price --standardize -o K.npz --which both",
     "gram train.npz cnn --other test.npz -o cross.npy",
 )
 
@@ -72,7 +74,8 @@ class Which(enum.StrEnum):
 
 def gram(
     data: Data,
-    net: NetArgument,
+    net: NetArgument = None,
+    again: NetAgain = None,
     output: Output = None,
     which: Annotated[Which, typer.Option(help="Of the trained network, of the random one, or both.")] = Which.NTK,
     store: Stored = None,
@@ -93,16 +96,17 @@ def gram(
 
     Memory is counted first. Nothing is left behind when it is interrupted; a store keeps what was computed.
     """
+    name = named_once(net, again)
     _check_output(output, which, store, resume, scheduler)
     with in_a_sentence(_WHEN_STOPPED if store is None else f"finished tiles are kept in {store}; --resume goes on."):
         files, size = (data,) if other is None else (data, other), 4 if float32 else 8
         most = most_rows(memory, size * (1 + (which is Which.BOTH))) if store is None and other is None else None
         tables = read_inputs(*files, target=target, most_rows=most)
-        network, parts = _shaped(net, tables)
+        network, parts = _shaped(name, tables)
         batches = [x.astype(np.float32) if float32 else x for x in (standardized(parts) if standardize else parts)]
         note(*tables[0].notes)
         start = time.perf_counter()
-        options = {} if store is None else _stored(store, resume, scheduler, net)
+        options = {} if store is None else _stored(store, resume, scheduler, name)
         matrices = _computed(network, batches, which, memory, options)
         if output is not None:
             _write(matrices, output)

@@ -46,13 +46,20 @@ def _complete_networks(incomplete: str) -> list[str]:
     return [name for name in PRESETS if name.startswith(incomplete)]
 
 
-# Networks are arguments where they are the subject (explain, critical, gram), options where a table is.
+# Networks are options everywhere; where they are the subject (explain, critical, gram), they may be arguments too.
 _NET_HELP = (
     f"{', '.join(PRESETS)}, or FILE.py:NAME: a Python file, which is run, and a network in it, or a module of PyTorch, "
     "Flax or Equinox."
 )
 NetArgument = Annotated[
-    str, typer.Argument(metavar="NETWORK", help=_NET_HELP, autocompletion=_complete_networks, show_default=False)
+    str | None,
+    typer.Argument(metavar="[NETWORK]", help=_NET_HELP, autocompletion=_complete_networks, show_default=False),
+]
+NetAgain = Annotated[
+    str | None,
+    typer.Option(
+        "--net", metavar="NETWORK", help="The network, instead of as an argument.", autocompletion=_complete_networks
+    ),
 ]
 NetOption = Annotated[
     str,
@@ -128,6 +135,15 @@ def _whole_numbers(text: str, option: str, expected: str) -> tuple[int, ...]:
     if min(numbers) < 1:
         raise misuse(f"{text!r}{expected}", option)
     return numbers
+
+
+def named_once(argument: str | None, option: str | None, what: str = "NETWORK") -> str:
+    """What was named as an argument or by `--net`, not both."""
+    if argument is not None and option is not None:
+        raise misuse(f"the network is named twice: {argument!r}, and {option!r} by --net. Name it once.", "--net")
+    if argument is None and option is None:
+        raise misuse(f"missing: name it as an argument ({what}), or by --net, such as --net model.py:net.", what)
+    return argument or option or ""
 
 
 def misuse(message: str, option: str) -> typer.BadParameter:

@@ -52,6 +52,12 @@ class Exact:
         return float(np.abs(a - b).max()) / (self.relative * size)
 
 
+def standard_error(draws: Values) -> np.ndarray:
+    """Of the mean over the first axis; a single draw is no draw, but exact."""
+    a = np.asarray(draws, np.float64)
+    return np.asarray(a.std(0, ddof=1) / np.sqrt(len(a)) if len(a) > 1 else np.zeros(a.shape[1:]))
+
+
 @dataclass(frozen=True)
 class Sampled:
     """A sample mean against its expectation: no entry may be more than `max_z` standard errors away.
@@ -69,8 +75,7 @@ class Sampled:
     def excess(self, draws: Values, expected: Values) -> float:
         """The largest z-score in units of what is allowed; draws lie along the first axis."""
         a, b = np.asarray(draws, np.float64), np.asarray(expected, np.float64)
-        error = a.std(0, ddof=1) / np.sqrt(len(a))
-        return self.excess_of(a.mean(0), error, b)
+        return self.excess_of(a.mean(0), standard_error(a), b)
 
     def excess_of(self, mean: Values, error: Values, expected: Values) -> float:
         """The same, for a mean whose standard error is known. Rounding is no deviation."""
