@@ -103,7 +103,7 @@ def pick(*names):
 @pytest.mark.parametrize(
     "names",
     [
-        ("laplace", "data"),
+        pytest.param(("laplace", "data"), marks=pytest.mark.slow),
         ("flux", "data"),
         ("data", "transposed", "sliced"),
         pytest.param(("wave", "flux"), marks=pytest.mark.slow),

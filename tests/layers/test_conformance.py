@@ -139,11 +139,18 @@ AGGREGATES = {"aggregate": (None, (3, 2)), "aggregate_axis": ((0,), (3, 2, 2))}
 # A head costs as much as a layer: few heads, narrow keys and values in a wide network.
 # Relu and abs of scores need keys of more channels than that: here 1 / channels is a third of their tangent kernel.
 SOFT = [name for name, options in ATTENTIONS.items() if options.get("mechanism") not in ("relu", "abs")]
-BRIEF = ("attention_causal", "transformer")
+BRIEF = ("transformer",)
+# Of a kind, one or two are tried at once, and the others in the slow suite.
+LATER = (
+    *("conv_local_dilated", "conv_dilated", "conv_transpose_dilated", "conv_transpose_circular", "recurrent_deep"),
+    *("recurrent_reverse", "mirror_grid"),
+)
 SMALL_HEADS = {"heads": 16, "key_width": 32, "value_width": 32}
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LATER else name for name in LAYERS]
+)
 def test_layers_agree_with_their_limit(name):
     layer, shape = LAYERS[name]
     assert_conforms(layer, shape, noisy=name == "dropout", **SIZES.get(name, {}))
