@@ -214,6 +214,8 @@ def test_bad_classes(model):
         model.fit(ROWS, np.full(N, "only"))
     with pytest.raises(ValueError, match="All rows have one class, True"):
         model.fit(ROWS, CLASSES, sample_weight=CLASSES.astype(float))
+    with pytest.raises(ValueError, match="0 sample"):
+        model.fit(np.empty((0, 3)), [])
     with pytest.raises(ValueError, match="Unknown label type"):
         model.fit(ROWS, TARGETS)
 

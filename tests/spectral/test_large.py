@@ -1,7 +1,5 @@
 """Solvers that never hold a whole kernel, against dense solutions in numpy."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
@@ -12,62 +10,9 @@ from everwide._engine import KernelOperator, MatrixBlocks, RowBlocks, coarse
 from everwide.spectral._pivots import pivoted
 from everwide.spectral._preconditioner import Preconditioner, operator_pivots
 from spectral.oracles import RNG, each_without_one_copy, ridge_at
+from spectral.some_rows import RIDGE, ROUNDED, WEIGHTS, Flat, K, Laplace, N, Smooth, X, Y, exact, relative, rows
 
 pytestmark = [pytest.mark.once, pytest.mark.as_users]
-
-N, RIDGE = 300, 0.05
-
-
-@dataclass(frozen=True)
-class Laplace:
-    """A kernel of rows, in plain numpy."""
-
-    def cross(self, x1, x2):
-        return np.exp(-np.sqrt(np.maximum(((x1[:, None] - x2) ** 2).sum(-1), 0)))
-
-    def diagonal(self, x):
-        return np.ones(len(x))
-
-
-@dataclass(frozen=True)
-class Flat:
-    """A constant."""
-
-    def cross(self, x1, x2):
-        return np.full((len(x1), len(x2)), 2.0)
-
-    def diagonal(self, x):
-        return np.full(len(x), 2.0)
-
-
-@dataclass(frozen=True)
-class Smooth:
-    """A kernel with eigenvalues below all rounding."""
-
-    def cross(self, x1, x2):
-        return np.exp(-np.maximum(((x1[:, None] - x2) ** 2).sum(-1), 0) / 8)
-
-    def diagonal(self, x):
-        return np.ones(len(x))
-
-
-X = RNG(0).normal(size=(N, 3))
-K = Laplace().cross(X, X)
-Y = np.stack([np.sin(X[:, 0]), X[:, 1] * X[:, 2] + 0.1 * RNG(1).normal(size=N)], 1)
-WEIGHTS = RNG(2).uniform(0.3, 3.0, N)
-ROUNDED = K.astype(np.float32).astype(np.float64)  # as tiles keep it
-
-
-def rows(memory=None, tile=64, **options):
-    return KernelOperator(RowBlocks(Laplace(), X), memory=memory, tile=tile, **options)
-
-
-def exact(ridge=RIDGE, weights=WEIGHTS, y=Y):
-    return np.linalg.solve(ROUNDED + np.diag(ridge / weights), y)
-
-
-def relative(found, expected):
-    return np.abs(found - expected).max() / np.abs(expected).max()
 
 
 @pytest.mark.parametrize("memory", [None, 1000], ids=["kept", "recomputed"])
@@ -290,62 +235,6 @@ def test_single_precision_says_what_it_cannot_reach():
     residual = np.linalg.norm(matrix @ found.coefficients - Y, axis=0) / np.linalg.norm(Y, axis=0)
     assert found.report.residual == pytest.approx(residual.max(), rel=1e-3)
     assert found.report.residual > 1e-11
-
-
-def nystrom_features(centres):
-    root = np.linalg.cholesky(K[np.ix_(centres, centres)])
-    return np.linalg.solve(root, K[centres]).T
-
-
-@pytest.mark.parametrize("copied", [False, True])
-def test_nystrom_is_ridge_regression_on_features_of_its_centres(copied):
-    copies = RNG(8).integers(1, 4, N).astype(float) if copied else np.ones(N)
-    weights = copies if copied else WEIGHTS
-    how = sp.Nystrom(centres=40, rows=200)
-    found = sp.solve(rows(), Y, ridge=RIDGE, weights=weights, copies=copies, solver=how)
-    assert len(set(found.centres)) == 40
-    features = nystrom_features(found.centres)
-
-    def fit(f, y, w, ridge=RIDGE):
-        return np.linalg.solve((f.T * w) @ f + ridge * np.eye(f.shape[1]), f.T @ (w[:, None] * y))
-
-    inside = fit(features, Y, weights)
-    np.testing.assert_allclose(K[:, found.centres] @ found.coefficients, features @ inside, atol=1e-8)
-    np.testing.assert_allclose(found.predict(X[:9]), (features @ inside)[:9], atol=1e-8)
-    some = np.arange(0, N, 17)
-    expected = []
-    for row in some:
-        less = weights.copy()
-        less[row] *= 1 - 1 / copies[row]
-        expected.append(features[row] @ fit(features, Y, less))
-    np.testing.assert_allclose(found.left_out(some), expected, atol=1e-8)
-    np.testing.assert_allclose(found.left_out()[some], expected, atol=1e-8)
-    (other,) = found.along([0.7])
-    np.testing.assert_allclose(
-        K[:, found.centres] @ other.coefficients, features @ fit(features, Y, weights, 0.7), atol=1e-8
-    )
-    error = np.average(np.sum((other.left_out() - Y) ** 2, axis=1), weights=weights)
-    np.testing.assert_allclose(found.errors([0.7, RIDGE])[0], error)
-    assert found.report.left_out == "exact"
-    assert found.report.residual < 1e-10
-
-
-def test_nystrom_with_all_rows_as_centres_is_exact():
-    found = sp.solve(rows(), Y, ridge=RIDGE, weights=WEIGHTS, solver=sp.Nystrom(centres=N))
-    coefficients = np.zeros_like(Y)
-    coefficients[found.centres] = found.coefficients
-    assert relative(K @ coefficients, K @ exact()) < 1e-5
-
-
-def test_nystrom_reports_blocks_and_the_time_left():
-    told = []
-    x = RNG(5).normal(size=(9000, 2))
-    kernel = KernelOperator(RowBlocks(Laplace(), x))
-    found = sp.solve(kernel, x[:, 0] > 0, ridge=0.1, solver=sp.Nystrom(centres=20, progress=told.append))
-    assert [one[:2] for one in told] == [(1, 3), (2, 3), (3, 3)]
-    assert told[-1].left == 0
-    assert kernel.done == 0
-    assert np.mean((found.left_out()[:, 0] > 0.5) == (x[:, 0] > 0)) > 0.9
 
 
 def test_a_held_out_error_stops_early_and_all_rows_are_learned():

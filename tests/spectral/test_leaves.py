@@ -8,7 +8,7 @@ from everwide import InputError
 from everwide._engine import KernelOperator, RowBlocks
 from everwide.spectral._leaves import grown
 from spectral.oracles import RNG
-from spectral.test_large import Laplace
+from spectral.some_rows import Laplace
 
 pytestmark = [pytest.mark.once, pytest.mark.as_users]
 

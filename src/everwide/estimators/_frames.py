@@ -125,8 +125,9 @@ def check_classes(y: Any) -> None:
         return
     values = array.tolist()
     texts = [isinstance(value, str) for value in values]
-    missing = [value is None or str(value) in _MISSING for value in values]
-    for row in np.flatnonzero(np.array(missing) & ~np.array(texts)).tolist():
+    missing = [not isinstance(value, str) and (value is None or str(value) in _MISSING) for value in values]
+    if any(missing):
+        row = missing.index(True)
         raise InputError(
             f"y is {values[row]} in row {row}: expected a class for each row. Leave out rows whose class is not known."
         )
