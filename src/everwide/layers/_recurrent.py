@@ -45,11 +45,15 @@ class _Walk(NamedTuple):
 
     @classmethod
     def over(cls, length: int, pairs: Pairs) -> "_Walk":
-        """Offsets between all times, or none. A pair that is over repeats its end: nobody reads it."""
-        away = np.arange(1 - length, length) if pairs is Pairs.ALL_SITES else np.zeros(1, int)
-        steps = np.arange(length)[:, None]
-        left, right = (np.minimum(steps + np.maximum(d, 0), length - 1) for d in (away, -away))
+        """Offsets between all times, or none. Around a circle, so that no pair is walked twice."""
+        away = np.arange(length) if pairs is Pairs.ALL_SITES else np.zeros(1, int)
+        right, left = np.broadcast_arrays(np.arange(length)[:, None], (np.arange(length)[:, None] + away) % length)
         return cls(left, right, pairs)
+
+    @property
+    def begins(self) -> np.ndarray:
+        """Where one of both is at its first time: nothing came before."""
+        return (self.left == 0) | (self.right == 0)
 
     def skewed(self, a: Array) -> Array:
         """`(time, time, ...)` or `(time, ...)` by step and offset."""
@@ -61,7 +65,7 @@ class _Walk(NamedTuple):
             return a[:, 0]
         length = len(self.left)
         one, two = np.meshgrid(np.arange(length), np.arange(length), indexing="ij")
-        return a[np.minimum(one, two), one - two + length - 1]
+        return a[two, (one - two) % length]
 
 
 class Recurrent(AbstractLayer):
@@ -174,7 +178,7 @@ class Recurrent(AbstractLayer):
         ntk = c.ntk if c.ntk is None or c.pairs is Pairs.SAME_SITE else same_site(c.ntk, 1)
         driven = replace(c, nngp=nngp[:, None], ntk=None if ntk is None else ntk[:, None], pairs=Pairs.SAME_SITE)
         masks = None if mask is None else mask[:, None]
-        path = self._along(k, driven, None, None, (masks, masks))
+        path = self._along(k, driven, None, None, (masks, masks), np.arange(len(nngp))[:, None] == 0)
         return _Path(*(None if a is None else a[:, 0] for a in path))  # pyright: ignore[reportArgumentType]
 
     def _together(self, k: Kernel, c: Covariance, var1: Array, var2: Array, who: tuple[int, int]) -> _Path:
@@ -185,10 +189,18 @@ class Recurrent(AbstractLayer):
         skewed = (None if left is None else left[walk.left], None if right is None else right[walk.right])
         ntk = None if c.ntk is None else walk.skewed(c.ntk)
         driven = Covariance(walk.skewed(c.nngp), ntk)
-        path = self._along(k, driven, var1[walk.left], var2[walk.right], skewed)
+        path = self._along(k, driven, var1[walk.left], var2[walk.right], skewed, walk.begins)
         return _Path(*(None if a is None else walk.straight(a) for a in path))  # pyright: ignore[reportArgumentType]
 
-    def _along(self, k: Kernel, driven: Covariance, var1: Array | None, var2: Array | None, masks: tuple) -> _Path:
+    def _along(
+        self,
+        k: Kernel,
+        driven: Covariance,
+        var1: Array | None,
+        var2: Array | None,
+        masks: tuple[Array | None, Array | None],
+        begins: np.ndarray,
+    ) -> _Path:
         """Steps lead, then offsets; `var1` and `var2` are variances before the activation, unless both are the same."""
         offsets, width = driven.nngp.shape[1], k.width if self.width is None else self.width
         facts = Kernel(
@@ -200,8 +212,10 @@ class Recurrent(AbstractLayer):
             return None if var is None else Covariance(var, None, same=True)
 
         def body(state: tuple[Array, Array | None], now: tuple) -> tuple[tuple[Array, Array | None], _Path]:
-            drive, tangent, left, right, mask1, mask2 = now
-            before = replace(facts, cross=Covariance(*state, same=driven.same))
+            first, drive, tangent, left, right, mask1, mask2 = now
+            nngp, ntk = (None if a is None else jnp.where(first, 0, a) for a in state)
+            assert nngp is not None
+            before = replace(facts, cross=Covariance(nngp, ntk, same=driven.same))
             held = self.state.propagate(before, lambda cov, _: cov, width).cross
             cov = replace(held, nngp=held.nngp + drive, ntk=None if held.ntk is None else held.ntk + tangent)
             read = replace(facts, cross=cov, own1=own(left), own2=own(right), mask1=mask1, mask2=mask2)
@@ -210,7 +224,8 @@ class Recurrent(AbstractLayer):
             return after, _Path(cov.nngp, *after, out.mean1)  # pyright: ignore[reportArgumentType]
 
         start = jnp.zeros_like(driven.nngp[0]), None if driven.ntk is None else jnp.zeros_like(driven.nngp[0])
-        return jax.lax.scan(body, start, (driven.nngp, driven.ntk, var1, var2, *masks))[1]
+        first = jnp.asarray(begins.reshape(*begins.shape, *(1,) * (driven.nngp.ndim - 2)))
+        return jax.lax.scan(body, start, (first, driven.nngp, driven.ntk, var1, var2, *masks))[1]
 
 
 def _where(eye: Array, diagonal: Array | None, other: Array) -> Array:
