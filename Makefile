@@ -134,7 +134,7 @@ selection: $(VENV)/.has-test .bench-selection/.installed  ## rows to label next,
 curvature: $(VENV)/.has-test .bench-curvature/.installed  ## Hessians against curvlinops and PyHessian; ARGS= to curvature.py
 	$(BIN)/python benchmarks/curvature.py $(ARGS)
 
-scale: $(VENV)/.has-test  ## kernels of up to a million rows; ARGS= to benchmarks/scale.py
+scale: $(VENV)/.has-test .bench-scale/.installed  ## kernels of up to a million rows; ARGS= to benchmarks/scale.py
 	$(BIN)/python -c "import lightgbm" 2>/dev/null || $(BIN)/python -m pip install --quiet "lightgbm>=4.0"
 	$(BIN)/python benchmarks/scale.py $(ARGS)
 
@@ -159,7 +159,7 @@ reproduce: $(VENV)/.has-test  ## experiments of papers, small, in reproductions/
 	$(BIN)/everwide reproduce sernau2024 $(ARGS)
 
 clean:  ## forget environments and caches
-	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical .bench-netket .bench-selection .bench-curvature .bench-tables site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest .venv-next .venv-wheel .bench .bench-empirical .bench-netket .bench-selection .bench-curvature .bench-scale .bench-tables site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # .venv/.has-NAME: the package with its extra NAME is installed, as pyproject.toml has it now.
 .PRECIOUS: $(VENV)/.has-%
@@ -200,8 +200,9 @@ $(VENV)/bin/python:
 	@touch $@
 
 .bench-curvature/.installed: benchmarks/curvature_incumbent.txt
+.bench-scale/.installed: benchmarks/scale_incumbent.txt
 .bench-selection/.installed: benchmarks/selection_incumbent.txt
-.bench-selection/.installed .bench-curvature/.installed:
+.bench-selection/.installed .bench-curvature/.installed .bench-scale/.installed:
 	rm -rf $(@D)
 	$(BENCH_PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet "$(TORCH)" --requirement $<

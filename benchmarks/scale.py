@@ -19,6 +19,7 @@ from table import duration, machine, record, table
 
 HERE = Path(__file__).resolve().parent
 CSV = HERE / "scale.csv"
+THEIRS = HERE.parent / ".bench-scale" / "bin" / "python"
 HEADING = ("data", "rows", "learner", "time", "planned", "peak GB", "disk GB", "error", "residual", "iterations")
 MEASURED = ("seconds", "planned", "peak", "disk", "error", "residual", "iterations", "solver", "fault")
 
@@ -45,6 +46,8 @@ LINES = [
     *(Line("fashion", "scikit-learn KernelRidge", n) for n in (5000, 10_000)),
     Line("fashion", "scikit-learn Nystroem", 60_000),
     Line("fashion", "LightGBM", 60_000),
+    *(Line("fashion", "GPyTorch, conjugate gradients", n) for n in (5000, 20_000)),
+    Line("fashion", "GPyTorch, SVGP", 5000),
     *(
         Line("protein", learner, 41_157)
         for learner in ("estimator", "leaves", "nystrom", "scikit-learn Nystroem", "LightGBM")
@@ -59,7 +62,9 @@ LINES = [
 
 def measured(line: Line) -> dict[str, Any]:
     """A process of its own, so that its peak is its own."""
-    command = [sys.executable, str(HERE / "scale_work.py"), line.data, line.learner, str(line.n)]
+    theirs = line.learner.startswith("GPyTorch")
+    python, script = (THEIRS, "scale_theirs.py") if theirs else (sys.executable, "scale_work.py")
+    command = [str(python), str(HERE / script), line.data, line.learner, str(line.n)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         return {"fault": f"ended with {done.returncode}"}

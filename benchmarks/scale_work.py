@@ -248,6 +248,18 @@ def error_of(learned: Learned, split: Split) -> float:
     return float(np.sqrt(np.mean((learned.predicted - split.y_test) ** 2)))
 
 
+def ridge_of(data: str) -> float:
+    """Of all kernels on these rows."""
+    return RIDGE if data == "fashion" else MADE_RIDGE
+
+
+def answer(learned: Learned, split: Split, seconds: float, minutes: float = math.nan) -> str:
+    """A line of JSON; the peak is that of this process."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    told = {"seconds": seconds, "error": error_of(learned, split), "peak": peak, "planned": minutes}
+    return json.dumps(told | {key: getattr(learned, key) for key in ("residual", "iterations", "disk", "solver")})
+
+
 def main() -> None:
     """Learn and tell."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -258,12 +270,8 @@ def main() -> None:
     split = DATA[args.data](args.n)
     minutes = planned(split, args.learner)
     began = time.perf_counter()
-    learned = LEARNERS[args.learner](split, RIDGE if args.data == "fashion" else MADE_RIDGE)
-    seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    answer = {"seconds": seconds, "error": error_of(learned, split), "peak": peak, "planned": minutes}
-    answer |= {key: getattr(learned, key) for key in ("residual", "iterations", "disk", "solver")}
-    print(json.dumps(answer))
+    learned = LEARNERS[args.learner](split, ridge_of(args.data))
+    print(answer(learned, split, time.perf_counter() - began, minutes))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,10 @@
-"""Kills, flipped bits and a second worker: what a store comes through, and what Dask brings to it: `make store`."""
+"""Kills, flipped bits and a second worker: what a store comes through, and what Dask brings to it: `make store`.
+
+Every trial is appended to store.csv when it is done; a run makes as many as are asked for and not there yet.
+"""
 
 import argparse
+import csv
 import os
 import signal
 import subprocess
@@ -12,6 +16,7 @@ from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 from table import duration, machine, ratio_cells, record, table
@@ -19,11 +24,14 @@ from table import duration, machine, ratio_cells, record, table
 import everwide as ew
 from everwide.scale import Dask, Store
 
+HERE = Path(__file__).resolve().parent
+CSV = HERE / "store.csv"
 HEADING = ("what", "how often", "came through", "seen")
+COLUMNS = ("date", "load", "what", "one", "two")  # the same bits and a count; or seconds of one worker and of two
 ROWS, TILE = 3072, 128  # 300 tiles of both kernels
 IMAGES, IMAGE_TILE = 384, 48  # 36 tiles
 # A worker is one core: two of them can be twice as fast as one, and no faster.
-PATIENCE = 120  # seconds until a nanny has started another worker
+PATIENCE = 25  # seconds until a nanny has started another worker; some never do
 ONE_CORE = {"NPROC": "1", "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -38,6 +46,13 @@ def convolutional(n: int) -> tuple[ew.Serial, np.ndarray]:
     hidden = [layer for _ in range(3) for layer in (ew.Conv((3, 3), w_std=2**0.5), ew.Relu())]
     x = np.random.default_rng(0).standard_normal((n, 16, 16, 3)).astype(np.float32)
     return ew.Serial(*hidden, ew.GlobalAvgPool(), ew.Dense(1)), x
+
+
+class Trial(NamedTuple):
+    """Whether bits were the same, and what was seen; or two numbers of seconds."""
+
+    one: float
+    two: float
 
 
 def job(folder: str, workers: int) -> None:
@@ -87,21 +102,24 @@ def resumed(path: Path, expected: dict[str, bytes]) -> tuple[bool, int]:
     return digest(path) == expected, done[0]
 
 
-def killed_jobs(trials: int, workers: int, expected: dict[str, bytes], rng: np.random.Generator) -> tuple[str, ...]:
+def killed_jobs(trials: int, workers: int, seed: int) -> Iterator[Trial]:
     """The process that computes (or that asks workers to) is killed at a random moment."""
-    seconds, same, there = length(workers), 0, []
-    for trial in range(trials):
+    rng, expected, seconds = np.random.default_rng(seed), undisturbed(), length(workers)
+    for _ in range(trials):
         with folder() as path:
             process = started(path / "run", workers)
             time.sleep(float(rng.uniform(0, seconds)))
             process.send_signal(signal.SIGKILL)
             process.communicate()
-            right, count = resumed(path / "run", expected)
-            same, there = same + right, [*there, count]
-        print(f"killed {trial + 1}: {there[-1]} tiles were there, the same bits: {right}", file=sys.stderr, flush=True)
-    who = "the process" if not workers else f"the client of {workers} workers"
-    seen = f"{min(there)}..{max(there)} of {_tiles()} tiles were there (median {median(there):.0f})"
-    return f"kill -9 of {who}", f"{trials} random moments", f"{same} of {trials}", seen
+            yield Trial(*resumed(path / "run", expected))
+
+
+def undisturbed() -> dict[str, bytes]:
+    """The tiles of a job that nobody disturbs."""
+    net, x = dense()
+    with folder() as path:
+        ew.gram(net, x, out=Store(path / "run"), tile=TILE)
+        return digest(path / "run")
 
 
 def _tiles() -> int:
@@ -109,36 +127,47 @@ def _tiles() -> int:
     return side * (side + 1) // 2
 
 
-def killed_workers(trials: int, expected: dict[str, bytes], rng: np.random.Generator) -> tuple[str, ...]:
-    """One of two workers is killed at a random moment; the job goes on, and a nanny starts another worker."""
-    net, x = dense()
-    same, hit = 0, 0
-    with cluster(2) as client:
-        seconds = timed(client, net, x, TILE)
-        for trial in range(trials):
-            client.wait_for_workers(2, timeout=PATIENCE)
-            pids, shot = list(client.run(os.getpid).values()), []
-            moment = time.perf_counter() + float(rng.uniform(0, seconds))
-
-            def shoot(progress: ew.Progress, moment=moment, pids=pids, shot=shot) -> None:
-                if time.perf_counter() >= moment and not shot and progress.done < progress.total:
-                    shot.append(int(rng.choice(pids)))
-                    os.kill(shot[0], signal.SIGKILL)
-
-            with folder() as path:
-                ew.gram(net, x, out=Store(path / "run"), tile=TILE, backend=Dask(client), progress=shoot)
-                right = digest(path / "run") == expected
-            same, hit = same + right, hit + len(shot)
-            print(f"worker {trial + 1}: killed {len(shot)}, the same bits: {right}", file=sys.stderr, flush=True)
-    return "kill -9 of one of two Dask workers", f"{trials} random moments", f"{same} of {trials}", f"{hit} were hit"
+def killed_workers(trials: int, seed: int) -> Iterator[Trial]:
+    """One of two workers is killed at a random moment; the job goes on, and a nanny should start another worker."""
+    rng, expected, done = np.random.default_rng(seed), undisturbed(), 0
+    while done < trials:
+        with cluster(2) as client:
+            seconds = timed(client, *dense(), TILE)
+            while done < trials and staffed(client):
+                yield killed_worker(client, seconds, rng, expected)
+                done += 1
 
 
-def flipped(trials: int, expected: dict[str, bytes], rng: np.random.Generator) -> tuple[str, ...]:
+def staffed(client) -> bool:
+    """Whether there are two workers soon."""
+    try:
+        client.wait_for_workers(2, timeout=PATIENCE)
+    except TimeoutError:
+        return False
+    return True
+
+
+def killed_worker(client, seconds: float, rng: np.random.Generator, expected: dict[str, bytes]) -> Trial:
+    """Whether the bits are the same, and whether the job was still running when a worker was to be killed."""
+    (net, x), pids, shot = dense(), list(client.run(os.getpid).values()), []
+    moment = time.perf_counter() + float(rng.uniform(0, seconds))
+
+    def shoot(progress: ew.Progress) -> None:
+        if time.perf_counter() >= moment and not shot and progress.done < progress.total:
+            shot.append(int(rng.choice(pids)))
+            os.kill(shot[0], signal.SIGKILL)
+
+    with folder() as path:
+        ew.gram(net, x, out=Store(path / "run"), tile=TILE, backend=Dask(client), progress=shoot)
+        return Trial(digest(path / "run") == expected, len(shot))
+
+
+def flipped(trials: int, seed: int) -> Iterator[Trial]:
     """One bit of a tile, then the next tile."""
-    net, x = dense()
-    noticed, same = 0, 0
+    (net, x), rng = dense(), np.random.default_rng(seed)
     with folder() as path:
         ew.gram(net, x, out=Store(path / "run"), tile=TILE)
+        expected = digest(path / "run")
         for name in rng.choice(sorted(expected), trials, replace=False):
             file = path / "run" / name
             data = bytearray(file.read_bytes())
@@ -147,14 +176,7 @@ def flipped(trials: int, expected: dict[str, bytes], rng: np.random.Generator) -
             file.write_bytes(bytes(data))
             said: list[str] = []
             ew.gram(net, x, out=Store(path / "run", notice=said.append))
-            noticed += any("Damaged tiles" in line for line in said)
-            same += digest(path / "run") == expected
-    return (
-        "a bit of a tile flipped",
-        f"{trials} tiles",
-        f"{same} of {trials}",
-        f"{noticed} of {trials} noticed and said",
-    )
+            yield Trial(digest(path / "run") == expected, any("Damaged tiles" in line for line in said))
 
 
 @contextmanager
@@ -177,48 +199,78 @@ def timed(client, net: ew.Serial, x: np.ndarray, tile: int) -> float:
     return seconds
 
 
-def two_against_one(repeats: int, images: int) -> tuple[str, ...]:
-    """Convolutional tiles, in turns."""
-    net, x = convolutional(images)
-    seconds: dict[int, list[float]] = {1: [], 2: []}
+def two_against_one(repeats: int, seed: int) -> Iterator[Trial]:
+    """Convolutional tiles, in turns: seconds of one worker and of two."""
+    net, x = convolutional(IMAGES)
     for _ in range(repeats):
-        for workers, kept in seconds.items():
+        seconds = []
+        for workers in (1, 2):
             with cluster(workers) as client:
-                kept.append(timed(client, net, x, IMAGE_TILE))
-        print({workers: duration(kept[-1]) for workers, kept in seconds.items()}, file=sys.stderr, flush=True)
-    ratios = [one / two for one, two in zip(seconds[1], seconds[2], strict=True)]
-    ratio, spread = ratio_cells(ratios)
-    verdict = "met" if median(ratios) >= 1.6 else "missed"
-    what = f"two Dask workers against one, {images} images of 16 x 16, three convolutions, pooled"
-    seen = f"{duration(median(seconds[1]))} and {duration(median(seconds[2]))}; 1.6x is asked: {verdict}"
-    return what, f"{repeats} in turns", f"{ratio} ({spread})", seen
+                seconds.append(timed(client, net, x, IMAGE_TILE))
+        yield Trial(*seconds)
 
 
-def measured(trials: int, flips: int, repeats: int, images: int, only: str) -> list[tuple[str, ...]]:
-    """The lines of the table."""
-    rng, (net, x) = np.random.default_rng(0), dense()
-    with folder() as path:
-        ew.gram(net, x, out=Store(path / "run"), tile=TILE)
-        expected = digest(path / "run")
-    lines: dict[str, Callable[[], tuple[str, ...]]] = {
-        "process": lambda: killed_jobs(trials, 0, expected, rng),
-        "worker": lambda: killed_workers(trials, expected, rng),
-        "client": lambda: killed_jobs(max(1, trials // 10), 2, expected, rng),
-        "bits": lambda: flipped(flips, expected, rng),
-        "speed": lambda: two_against_one(repeats, images),
-    }
-    return [line() for name, line in lines.items() if only in name]
+LINES: dict[str, tuple[int, Callable[[int, int], Iterator[Trial]]]] = {
+    "process": (50, lambda trials, seed: killed_jobs(trials, 0, seed)),
+    "worker": (50, killed_workers),
+    "client": (5, lambda trials, seed: killed_jobs(trials, 2, seed)),
+    "bits": (20, flipped),
+    "speed": (3, two_against_one),
+}
+WORDS = {
+    "process": "kill -9 of the process",
+    "worker": "kill -9 of one of two Dask workers",
+    "client": "kill -9 of the client of two workers",
+    "bits": "a bit of a tile flipped",
+    "speed": f"two Dask workers against one, {IMAGES} images of 16 x 16, three convolutions, pooled",
+}
+
+
+def known(path: Path) -> dict[str, list[Trial]]:
+    """All trials so far."""
+    trials: dict[str, list[Trial]] = {name: [] for name in LINES}
+    if path.exists():
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                trials[row["what"]].append(Trial(float(row["one"]), float(row["two"])))
+    return trials
+
+
+def append(path: Path, name: str, trial: Trial) -> None:
+    """At once, so that an interrupted run loses nothing."""
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.writer(file)
+        if new:
+            writer.writerow(COLUMNS)
+        writer.writerow([date.today(), f"{os.getloadavg()[0]:.1f}", name, float(trial.one), float(trial.two)])
+
+
+def cells(name: str, trials: list[Trial]) -> tuple[str, ...]:
+    """One line of the table."""
+    one, two = ([float(trial[i]) for trial in trials] for i in (0, 1))
+    if name == "speed":
+        ratios = [a / b for a, b in zip(one, two, strict=True)]
+        ratio, spread = ratio_cells(ratios)
+        seen = f"{duration(median(one))} and {duration(median(two))}; 1.6x is asked: "
+        return (
+            WORDS[name],
+            f"{len(trials)} in turns",
+            f"{ratio} ({spread})",
+            seen + ("missed", "met")[median(ratios) >= 1.6],
+        )
+    there = f"{min(two):.0f}..{max(two):.0f} of {_tiles()} tiles were there (median {median(two):.0f})"
+    seen = {"worker": f"{sum(two):.0f} were hit", "bits": f"{sum(two):.0f} noticed and said"}.get(name, there)
+    how = f"{len(trials)} tiles" if name == "bits" else f"{len(trials)} random moments"
+    return WORDS[name], how, f"{sum(one):.0f} of {len(trials)}", seen
 
 
 def main() -> None:
     """Measure, print, and record if asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--only", default="", help="lines whose name contains this: process, worker, client, bits, speed"
-    )
-    parser.add_argument("--trials", type=int, default=50, help="kills")
-    parser.add_argument("--repeats", type=int, default=3, help="of the speed")
-    parser.add_argument("--quick", action="store_true", help="few of everything: to try the script")
+    parser.add_argument("--only", default="", help=f"lines whose name contains this: {', '.join(LINES)}")
+    parser.add_argument("--trials", type=int, default=50, help="more of a line at the most")
+    parser.add_argument("--quick", action="store_true", help="one of everything, recorded nowhere: to try the script")
     parser.add_argument("--record", action="store_true", help="write the table into README.md")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
@@ -226,9 +278,17 @@ def main() -> None:
     if args.job:
         job(args.job, args.workers)
         return
-    before = machine()
-    sizes = (3, 3, 1, 96) if args.quick else (args.trials, 20, args.repeats, IMAGES)
-    lines = measured(*sizes, args.only)
+    with folder() as scratch:
+        path, before = scratch / "store.csv" if args.quick else CSV, machine()
+        for name, (many, line) in LINES.items():
+            done = len(known(path)[name])
+            left = 1 if args.quick else min(many - done, args.trials)
+            if args.only not in name or left <= 0:
+                continue
+            for trial in line(left, done):
+                append(path, name, trial)
+                print(name, *trial, file=sys.stderr, flush=True)
+        lines = [cells(name, trials) for name, trials in known(path).items() if trials]
     text = f"{date.today()}, {before}.\n\n" + table([HEADING, *lines])
     print(text)
     if args.record:

@@ -21,7 +21,8 @@ from .spectral import ConjugateGradients, Leaves, Nystrom, SingleCholesky
 _COLUMNS = 64  # of rows whose shape is not said
 _SQUARE, _OPERATOR = 1200, 8192  # sizes of the matrices that rates are measured with: the second beyond all caches
 _ENOUGH = 0.25  # seconds that a rate is measured for
-_MOST_ROWS = 2048  # of a trial of the kernel: as many as a tile of an operator has
+_MOST_ROWS = _TILE = 2048  # of a trial of the kernel: as many as a tile of an operator has
+_ROUNDS, _FEW = 10, 128  # in which pivots are found, and columns that are computed in each at the least
 _FIRST, _FIRST_FLAT = 64, 512  # of the first trial: an image may take long, a flat row does not, and is compiled once
 _PROGRAMS = {"cholesky": 1, "gradients": 1, "nystrom": 4}  # that are compiled beside the one that a plan has measured
 _NARROW, _FEATURES = 2, 3  # what columns of few pivots, and features in float64, cost more than entries of a tile
@@ -177,11 +178,14 @@ def costs(n: int, rates: Rates, *, outputs: int, memory: int, workers: int = 1, 
 
     Workers compute tiles and multiply with them; factors are made on one machine.
     """
-    triangle, rates = n * n / 2, rates._replace(entries=rates.entries * workers, products=rates.products * workers)
-    form, factor, product = triangle / rates.entries, n**3 / 3 / _EFFICIENCY, triangle / rates.products
+    triangle, whole_tiles = n * n / 2, n * (n + min(n, _TILE)) / 2
+    rates = rates._replace(entries=rates.entries * workers, products=rates.products * workers)
+    form, factor, product = whole_tiles / rates.entries, n**3 / 3 / _EFFICIENCY, triangle / rates.products
     r = ConjugateGradients().pivots_of(n)
     compiled = {name: many * rates.compiling for name, many in _PROGRAMS.items()}
-    near = 1.3 * _NARROW * n * r / rates.entries + 3 * n * r**2 / rates.double + compiled["gradients"]
+    near = (
+        _NARROW * n * max(1.3 * r, _ROUNDS * _FEW) / rates.entries + 3 * n * r**2 / rates.double + compiled["gradients"]
+    )
     near += _ITERATIONS * _FEATURES * n * r / rates.products
     beside = 4 * n * r + 64 * n * outputs
 

@@ -16,14 +16,7 @@ _STRIP, _CACHED = 1 << 14, 256  # rows whose features are float64 at once; in th
 def operator_pivots(kernel: KernelOperator, size: int, seed: int) -> Pivots:
     """Of a kernel that is never whole: its columns are computed as they are needed, features are float32."""
     everything = slice(0, len(kernel))
-    return pivoted(
-        lambda some: kernel.block(everything, some),
-        kernel.diagonal(),
-        size,
-        among=lambda some: kernel.block(some, some),
-        dtype=np.float32,
-        seed=seed,
-    )
+    return pivoted(lambda some: kernel.block(everything, some), kernel.diagonal(), size, dtype=np.float32, seed=seed)
 
 
 @dataclass(frozen=True)
