@@ -149,7 +149,8 @@ class Iterated(AbstractLargeSolution):
             return self.precision
         probes = Probes.of(Preconditioner.of(self.chosen, self.noise), self.how.seed)
         quiet = replace(self.run, how=self.run.how._replace(progress=None))
-        none = Task([self.problem], *(np.zeros((len(self.kernel), 0)) for _ in range(2)), np.zeros(0))
+        empty = np.zeros((len(self.kernel), 0))
+        none = Task([self.problem], empty, empty, np.zeros(0))
         return _with_probes(quiet, none, probes)[1]
 
     def left_out(self) -> Float[np.ndarray, "n k"]:

@@ -140,9 +140,9 @@ def _equal(layer: AbstractLayer, claim: str, got: list[Block], expected: list[Bl
 
 
 def _masked(layer: AbstractLayer, inputs: Inputs, block: Block, run: Callable[[Inputs], Block]) -> None:
-    tolerance = exact_for(inputs.x.dtype)
-    full, bare = (run(replace(inputs, mask=mask)) for mask in (jnp.ones_like(inputs.mask), None))
-    other = run(replace(inputs, x=jnp.where(inputs.mask[..., None], inputs.x, 7.0)))
+    tolerance, exists = exact_for(inputs.x.dtype), jnp.asarray(inputs.mask)
+    full, bare = (run(replace(inputs, mask=mask)) for mask in (jnp.ones_like(exists), None))
+    other = run(replace(inputs, x=jnp.where(exists[..., None], inputs.x, 7.0)))
     _equal(layer, "a mask of sites that all exist changes nothing", [full], [bare], tolerance)
     _equal(layer, "what a masked site holds changes nothing", [other], [block], tolerance)
 
@@ -201,7 +201,7 @@ def _gradients(layer: AbstractLayer, limit: Limit, inputs: Inputs) -> None:
             f"{type(layer).__name__}: kernels and their gradients in its numbers must be finite for equal and "
             f"vanishing examples, got {float(value)} with gradient {float(slope)}."
         )
-    other = replace(inputs, x=_others(inputs.x))
+    other = replace(inputs, x=_others(jnp.asarray(inputs.x)))
     tolerance, h = derivative_for(dtype)
     (value, slope), (up, _), (down, _) = (total(jnp.asarray(t, dtype), inputs, other) for t in (0.0, h, -h))
     size = max(abs(float(value)), abs(float(slope)))
