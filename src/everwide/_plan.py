@@ -24,7 +24,9 @@ _ENOUGH = 0.25  # seconds that a rate is measured for
 _MOST_ROWS = _TILE = 2048  # of a trial of the kernel: as many as a tile of an operator has
 _ROUNDS, _FEW = 10, 128  # in which pivots are found, and columns that are computed in each at the least
 _FIRST, _FIRST_FLAT = 64, 512  # of the first trial: an image may take long, a flat row does not, and is compiled once
-_PROGRAMS = {"cholesky": 1, "gradients": 1, "nystrom": 4}  # that are compiled beside the one that a plan has measured
+_STEADY = 0.65  # of the speed of one tile again and again: what many new ones reach that are written and kept
+# Programs that are compiled beside the one that a plan has measured; that of the diagonal is a third of one.
+_PROGRAMS = {"cholesky": 1.0, "single": 0.3, "gradients": 1.3, "nystrom": 4.0}
 _NARROW, _FEATURES = 2, 3  # what columns of few pivots, and features in float64, cost more than entries of a tile
 _ITERATIONS = 30  # of conjugate gradients, to a residual of 1e-3 or 1e-4, with pivots
 _REFINEMENTS, _WIDER = 6, 4  # products of a factor that is refined, and what those in float64 cost more
@@ -192,7 +194,7 @@ def costs(n: int, rates: Rates, *, outputs: int, memory: int, workers: int = 1, 
     def option(name: str, solver: Any, seconds: float, size: float, exact: bool = True) -> Option:
         return Option(name, solver, exact, seconds / 60, int(size), size <= memory)
 
-    gradients, refined = ConjugateGradients(), _REFINEMENTS * _WIDER * product
+    gradients, refined = ConjugateGradients(), _REFINEMENTS * _WIDER * product + compiled["single"]
     rungs = [
         option("cholesky", "cholesky", form + 3 * factor / rates.double + compiled["cholesky"], 28 * n**2),
         option("cholesky, float32", SingleCholesky(), form + 2 * factor / rates.single + refined, 4.2 * n**2),
@@ -273,7 +275,7 @@ def _rates(net: Network, shape: tuple[int, ...], which: Any, outputs: int) -> Ra
         seconds = _timed(lambda: reader.cross(x, y), once=rows < _MOST_ROWS)  # noqa: B023
         compiling = max(first - seconds, compiling)
         if rows >= _MOST_ROWS or seconds > _ENOUGH / 4:
-            return Rates(rows**2 / seconds, *_products(outputs), compiling)
+            return Rates(_STEADY * rows**2 / seconds, *_products(outputs), compiling)
         rows *= 4
 
 
