@@ -90,9 +90,9 @@ class Truth(NamedTuple):
     ntk_error: np.ndarray
 
     @classmethod
-    def of(cls, found: list[Computed]) -> "Truth":
+    def of(cls, draws: list[Computed]) -> "Truth":
         """Of one computation, or of estimates with seeds of their own."""
-        nngp, ntk = (np.stack(kernels) for kernels in zip(*(one.kernels() for one in found), strict=True))
+        nngp, ntk = (np.stack(kernels) for kernels in zip(*(one.kernels() for one in draws), strict=True))
         return cls(nngp.mean(0), ntk.mean(0), standard_error(nngp), standard_error(ntk))
 
 
@@ -111,18 +111,18 @@ def check(layer: AbstractLayer, limit: Limit, inputs: Inputs, *, noisy: bool) ->
     tolerance, cancelling = exact_for(inputs.x.dtype), cancelling_for(inputs.x.dtype)
     run = quick_jit(limit.blocks)
     first, *others = (run(inputs, np.uint32(seed)) for seed in limit.seeds)
-    found = [first, *others]
-    blocks = [Block(_flat(one.block.nngp), _flat(one.block.ntk)) for one in found]
+    draws = [first, *others]
+    blocks = [Block(_flat(one.block.nngp), _flat(one.block.ntk)) for one in draws]
     transposed = [Block(one.nngp.T, one.ntk.T) for one in blocks]
     _equal(layer, "block(x1, x2) is block(x2, x1) transposed", blocks, transposed, tolerance)
-    truth = Truth.of(found)
+    truth = Truth.of(draws)
     _positive(layer, truth, cancelling)
     if first.few is not None:
         _tracked(layer, first.few, first.block, cancelling)
     if not noisy:
         own = np.arange(len(inputs.x))
-        twins = [Block(one.block.nngp[own, own], one.block.ntk[own, own]) for one in found]
-        _equal(layer, "diagonal is block of twins", twins, [one.diagonal for one in found], cancelling)
+        twins = [Block(one.block.nngp[own, own], one.block.ntk[own, own]) for one in draws]
+        _equal(layer, "diagonal is block of twins", twins, [one.diagonal for one in draws], cancelling)
     if inputs.mask is not None:
         _masked(layer, inputs, first.block, lambda batch: run(batch, np.uint32(0)).block)
     if not others:

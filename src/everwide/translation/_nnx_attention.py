@@ -29,7 +29,7 @@ def read_attention(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     out = _projection(at, layer, "out", inner)
     for name in ("query", "key", "value", "out") if layer.use_bias else ():
         graph.census.constant(f"{at.place}.{name}.bias", getattr(layer, name).bias[...], 0.0)
-    heads = layer.num_heads, layer.num_kv_heads
+    heads = layer.num_heads, getattr(layer, "num_kv_heads", layer.num_heads)  # Flax before 0.12.1 has no groups
     bias = 0.0 if layer.use_bias else None
     return attention(graph, at, x, (*reads, out), heads, (layer.head_dim,) * 2, layer.out_features, bias)
 
