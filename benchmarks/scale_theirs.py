@@ -1,6 +1,5 @@
 """A line of `scale.py` by GPyTorch, in an environment of its own (.bench-scale): as `scale_work.py`."""
 
-import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from data import Split
 from gpytorch import settings
-from scale_work import DATA, Learned, answer, ridge_of
+from scale_work import DATA, Learned, answer, asked, ridge_of
 from torch.utils.data import DataLoader, TensorDataset
 
 TOLERANCE, PIVOTS = 1e-3, 500  # of conjugate gradients, as ours; pivots of their preconditioner
@@ -86,11 +85,7 @@ LEARNERS: dict[str, Callable[[Split, float], Learned]] = {
 
 def main() -> None:
     """Learn and tell."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", choices=list(DATA))
-    parser.add_argument("learner", choices=list(LEARNERS))
-    parser.add_argument("n", type=int)
-    args = parser.parse_args()
+    args = asked(LEARNERS)
     split, began = DATA[args.data](args.n), time.perf_counter()
     learned = LEARNERS[args.learner](split, ridge_of(args.data))
     print(answer(learned, split, time.perf_counter() - began))

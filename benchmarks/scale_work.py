@@ -7,7 +7,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -260,13 +260,18 @@ def answer(learned: Learned, split: Split, seconds: float, minutes: float = math
     return json.dumps(told | {key: getattr(learned, key) for key in ("residual", "iterations", "disk", "solver")})
 
 
+def asked(learners: Iterable[str]) -> argparse.Namespace:
+    """What is learned by whom, from how many rows, as the command line says."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data", choices=list(DATA))
+    parser.add_argument("learner", choices=list(learners))
+    parser.add_argument("n", type=int)
+    return parser.parse_args()
+
+
 def main() -> None:
     """Learn and tell."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", choices=list(DATA))
-    parser.add_argument("learner", choices=list(LEARNERS))
-    parser.add_argument("n", type=int)
-    args = parser.parse_args()
+    args = asked(LEARNERS)
     split = DATA[args.data](args.n)
     minutes = planned(split, args.learner)
     began = time.perf_counter()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._checks import InputError, whole
-from ._engine import KernelOperator, MatrixBlocks, as_rows, budget, human
+from ._engine import TILE, KernelOperator, MatrixBlocks, as_rows, budget, human
 from ._gram import Network, kernel_of
 from ._operator import NetworkKernel
 from .kernel import AbstractKernelFunction
@@ -21,7 +21,6 @@ from .spectral import ConjugateGradients, Leaves, Nystrom, SingleCholesky
 _COLUMNS = 64  # of rows whose shape is not said
 _SQUARE, _OPERATOR = 1200, 8192  # sizes of the matrices that rates are measured with: the second beyond all caches
 _ENOUGH = 0.25  # seconds that a rate is measured for
-_MOST_ROWS = _TILE = 2048  # of a trial of the kernel: as many as a tile of an operator has
 _ROUNDS, _FEW = 10, 128  # in which pivots are found, and columns that are computed in each at the least
 _FIRST, _FIRST_FLAT = 64, 512  # of the first trial: an image may take long, a flat row does not, and is compiled once
 _STEADY = 0.65  # of the speed of one tile again and again: what many new ones reach that are written and kept
@@ -180,7 +179,7 @@ def costs(n: int, rates: Rates, *, outputs: int, memory: int, workers: int = 1, 
 
     Workers compute tiles and multiply with them; factors are made on one machine.
     """
-    triangle, whole_tiles = n * n / 2, n * (n + min(n, _TILE)) / 2
+    triangle, whole_tiles = n * n / 2, n * (n + min(n, TILE)) / 2
     rates = rates._replace(entries=rates.entries * workers, products=rates.products * workers)
     form, factor, product = whole_tiles / rates.entries, n**3 / 3 / _EFFICIENCY, triangle / rates.products
     r = ConjugateGradients().pivots_of(n)
@@ -272,9 +271,9 @@ def _rates(net: Network, shape: tuple[int, ...], which: Any, outputs: int) -> Ra
     while True:
         x, y = (rng.standard_normal((rows, *shape), np.float32) for _ in range(2))
         first = _timed(lambda: reader.cross(x, y), once=True)  # noqa: B023
-        seconds = _timed(lambda: reader.cross(x, y), once=rows < _MOST_ROWS)  # noqa: B023
+        seconds = _timed(lambda: reader.cross(x, y), once=rows < TILE)  # noqa: B023
         compiling = max(first - seconds, compiling)
-        if rows >= _MOST_ROWS or seconds > _ENOUGH / 4:
+        if rows >= TILE or seconds > _ENOUGH / 4:
             return Rates(_STEADY * rows**2 / seconds, *_products(outputs), compiling)
         rows *= 4
 

@@ -39,6 +39,7 @@ from ._matrix import transposed as transposed
 from ._matrix import trusted_filter_jit as trusted_filter_jit
 from ._matrix import trusted_jit as trusted_jit
 from ._matrix import write as write
+from ._operator import TILE as TILE
 from ._operator import AbstractBlocks as AbstractBlocks
 from ._operator import KernelOperator as KernelOperator
 from ._operator import MatrixBlocks as MatrixBlocks

@@ -24,7 +24,7 @@ from .._checks import InputError, whole
 from ._inputs import budget, human, require
 from ._matrix import Progress, Size, Tile, lower_twice, tiles
 
-_TILE = 2048  # rows of a tile: its bytes are a small part of any memory, and its product is long beside a call
+TILE = 2048  # rows of a tile: its bytes are a small part of any memory, and its product is long beside a call
 _STRIP = 256  # rows of a tile that are multiplied at once: as many as the cache of a core holds
 Place = slice | Int[np.ndarray, " _"]
 
@@ -136,7 +136,7 @@ class KernelOperator:
     ):
         self.blocks, self._progress, self.elsewhere = blocks, progress, elsewhere
         n = len(blocks)
-        size = min(whole(tile, "tile") if tile else _TILE, n)
+        size = min(whole(tile, "tile") if tile else TILE, n)
         self.places = list(tiles(n, n, Size(size, size), symmetric=True))
         self.bytes = 4 * sum((t.rows.stop - t.rows.start) * (t.cols.stop - t.cols.start) for t in self.places)
         self.memory = budget(memory)
@@ -246,7 +246,7 @@ class KernelOperator:
         old = self.blocks.x if rows is None else self.blocks.x[rows]
         new = new.astype(old.dtype, copy=False) if new.dtype.kind == "f" else new  # as precise as the kernel, no more
         predicted = np.zeros((len(new), coefficients.shape[1]))
-        for place in tiles(len(new), len(old), Size(_TILE, _TILE), symmetric=False):
+        for place in tiles(len(new), len(old), Size(TILE, TILE), symmetric=False):
             values = np.asarray(self.blocks.reader.cross(new[place.rows], old[place.cols]), np.float64)
             predicted[place.rows] += values @ coefficients[place.cols]
         return predicted
