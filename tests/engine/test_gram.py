@@ -195,3 +195,12 @@ def test_a_limit_of_the_process_is_said_in_our_words():
     assert "everwide.scale.Store(path)" in counted
     assert "needs 10.0 GB, which this process cannot have" in tried
     assert "everwide.scale.Store(path)" in tried
+
+
+def test_own_kernels_of_float32_rows_are_those_of_float64_rounded_once():
+    x = np.random.default_rng(0).normal(size=(64, 3000)).astype(np.float32)
+    net = ew.Serial(*[layer for _ in range(8) for layer in (ew.Dense(w_std=1.3, b_std=0.2), ew.Erf())], ew.Dense(1))
+    rounded, exact = ew.diagonal(net, x), ew.diagonal(net, x.astype(np.float64))
+    for a, b in zip((rounded.nngp, rounded.ntk), (exact.nngp, exact.ntk), strict=True):
+        assert a.dtype == np.float32
+        np.testing.assert_allclose(np.asarray(a, np.float64), b, rtol=6e-8)
