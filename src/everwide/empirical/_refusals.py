@@ -154,8 +154,9 @@ def refuse_batch_dependence(model: Any, x: Any) -> None:
 
 def _traces_alike(f: Callable[[Any, Any], Any], params: Any, one: Any) -> bool:
     """Whether two traces of a function are the same program, which spares to run it. False may be a false alarm."""
-    # each time a new function: no cached trace
-    first, second = (jax.make_jaxpr(lambda params, one: f(params, one))(params, one) for _ in range(2))
+    # two functions, both alive: the trace of one is never taken for that of the other
+    twice = [lambda params, one: f(params, one) for _ in range(2)]
+    first, second = (jax.make_jaxpr(call)(params, one) for call in twice)
     if str(first) != str(second) or len(first.consts) != len(second.consts):
         return False
     return all(a is b or bool(np.array_equal(a, b)) for a, b in zip(first.consts, second.consts, strict=True))
