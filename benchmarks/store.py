@@ -206,7 +206,7 @@ def flipped(trials: int, seed: int) -> Iterator[Trial]:
 @contextmanager
 def cluster(workers: int) -> Iterator:
     """Processes of one core each; one that died is started again, however long that takes."""
-    import dask
+    import dask.config
     from distributed import Client, LocalCluster
 
     options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": 50, "env": ONE_CORE}
@@ -253,7 +253,7 @@ def together(processes: list[subprocess.Popen], *, ask: bool = True) -> float:
     start = time.perf_counter()
     for process in processes if ask else ():
         print(file=process.stdin, flush=True)
-    assert all(process.stdout.readline() for process in processes)
+    assert all(process.stdout is not None and process.stdout.readline() for process in processes)
     return time.perf_counter() - start
 
 

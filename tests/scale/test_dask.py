@@ -3,7 +3,7 @@
 import os
 import signal
 
-import dask
+import dask.config
 import jax
 import numpy as np
 import pytest

@@ -151,7 +151,7 @@ def _staffed(client: Any, name: str) -> Any:
 def _local(workers: int | None) -> Iterator[Any]:
     """Workers that are started again however often they die, and however long that takes on a busy machine."""
     distributed = _distributed()
-    import dask
+    import dask.config
 
     many = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cluster = distributed.LocalCluster(
