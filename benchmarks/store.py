@@ -5,6 +5,8 @@ Every trial is appended to store.csv when it is done; a run makes as many as are
 
 import argparse
 import csv
+import itertools
+import math
 import os
 import signal
 import subprocess
@@ -12,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -27,11 +29,12 @@ from everwide.scale import Dask, Store
 HERE = Path(__file__).resolve().parent
 CSV = HERE / "store.csv"
 HEADING = ("what", "how often", "came through", "seen")
-COLUMNS = ("date", "load", "what", "one", "two")  # the same bits and a count; or seconds of one worker and of two
+COLUMNS = ("date", "load", "what", "one", "two", "ceiling")
 ROWS, TILE = 3072, 128  # 300 tiles of both kernels
-IMAGES, IMAGE_TILE = 384, 48  # 36 tiles
+BARE_TILES = 12
+IMAGES, IMAGE_TILE = 256, 32  # 36 tiles, all of them of as much work
+PATIENCE = 120  # seconds for a job of two, and until there is another worker: 20 on a busy machine
 # A worker is one core: two of them can be twice as fast as one, and no faster.
-PATIENCE = 25  # seconds until a nanny has started another worker; some never do
 ONE_CORE = {"NPROC": "1", "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
@@ -49,10 +52,11 @@ def convolutional(n: int) -> tuple[ew.Serial, np.ndarray]:
 
 
 class Trial(NamedTuple):
-    """Whether bits were the same, and what was seen; or two numbers of seconds."""
+    """Whether bits were the same, and what was seen; or seconds of one worker and of two, beside bare processes."""
 
     one: float
     two: float
+    ceiling: float = math.nan  # how much faster two processes without Dask are than one
 
 
 def job(folder: str, workers: int) -> None:
@@ -71,8 +75,8 @@ def digest(folder: Path) -> dict[str, bytes]:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """Removed at the end."""
-    with tempfile.TemporaryDirectory() as made:
+    """Removed at the end; a worker may still be writing there."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:
         yield Path(made)
 
 
@@ -128,10 +132,11 @@ def _tiles() -> int:
 
 
 def killed_workers(trials: int, seed: int) -> Iterator[Trial]:
-    """One of two workers is killed at a random moment; the job goes on, and a nanny should start another worker."""
+    """One of two workers is killed at a random moment; the job goes on, and another worker is started."""
     rng, expected, done = np.random.default_rng(seed), undisturbed(), 0
     while done < trials:
         with cluster(2) as client:
+            warm(client, *dense(), TILE)
             seconds = timed(client, *dense(), TILE)
             while done < trials and staffed(client):
                 yield killed_worker(client, seconds, rng, expected)
@@ -158,8 +163,27 @@ def killed_worker(client, seconds: float, rng: np.random.Generator, expected: di
             os.kill(shot[0], signal.SIGKILL)
 
     with folder() as path:
-        ew.gram(net, x, out=Store(path / "run"), tile=TILE, backend=Dask(client), progress=shoot)
+        try:
+            with bounded(PATIENCE):
+                ew.gram(net, x, out=Store(path / "run"), tile=TILE, backend=Dask(client), progress=shoot)
+        except TimeoutError:
+            return Trial(False, len(shot))
         return Trial(digest(path / "run") == expected, len(shot))
+
+
+@contextmanager
+def bounded(seconds: int) -> Iterator[None]:
+    """What takes longer ends with `TimeoutError`."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
 
 
 def flipped(trials: int, seed: int) -> Iterator[Trial]:
@@ -181,33 +205,67 @@ def flipped(trials: int, seed: int) -> Iterator[Trial]:
 
 @contextmanager
 def cluster(workers: int) -> Iterator:
-    """Processes of one core each."""
+    """Processes of one core each; one that died is started again, however long that takes."""
+    import dask.config
     from distributed import Client, LocalCluster
 
     options = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": 50, "env": ONE_CORE}
-    with LocalCluster(n_workers=workers, **options) as made, Client(made) as client:
+    kept = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
+    with kept, LocalCluster(n_workers=workers, **options) as made, Client(made) as client:
         yield client
 
 
 def timed(client, net: ew.Serial, x: np.ndarray, tile: int) -> float:
-    """Seconds of one job, after a small one that is not timed: workers compile first."""
-    for rows in (x[: 4 * tile], x):
-        with folder() as path:
-            start = time.perf_counter()
-            ew.gram(net, rows, out=Store(path / "run"), tile=tile, backend=Dask(client))
-            seconds = time.perf_counter() - start
-    return seconds
+    """Seconds of one job."""
+    with folder() as path:
+        start = time.perf_counter()
+        ew.gram(net, x, out=Store(path / "run"), tile=tile, backend=Dask(client))
+        return time.perf_counter() - start
+
+
+def warm(client, net: ew.Serial, x: np.ndarray, tile: int) -> None:
+    """Every worker compiles for tiles on the diagonal and beside it, and has opened a store."""
+    client.run(ew.gram, net, x[: 3 * tile], tile=tile)
+    timed(client, net, x[: 4 * tile], tile)
+
+
+def bare_job() -> None:
+    """A process of its own: computes tiles into memory whenever a line comes in, and says when it is done."""
+    net, x = convolutional(BARE_TILES * IMAGE_TILE)
+    for _ in itertools.chain([""], sys.stdin):  # once, not asked, to compile
+        ew.gram(net, x[:IMAGE_TILE], x, tile=IMAGE_TILE)
+        print("done", flush=True)
+
+
+@contextmanager
+def bare(many: int) -> Iterator[list[subprocess.Popen]]:
+    """Processes of one core each that have compiled."""
+    command = [sys.executable, __file__, "--bare"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": os.environ | ONE_CORE}
+    with ExitStack() as stack:
+        processes = [stack.enter_context(subprocess.Popen(command, **pipes)) for _ in range(many)]
+        together(processes, ask=False)
+        yield processes
+
+
+def together(processes: list[subprocess.Popen], *, ask: bool = True) -> float:
+    """Seconds until all of them are done."""
+    start = time.perf_counter()
+    for process in processes if ask else ():
+        print(file=process.stdin, flush=True)
+    assert all(process.stdout is not None and process.stdout.readline() for process in processes)
+    return time.perf_counter() - start
 
 
 def two_against_one(repeats: int, seed: int) -> Iterator[Trial]:
-    """Convolutional tiles, in turns: seconds of one worker and of two."""
+    """Convolutional tiles, in turns: seconds of one worker, of two, and what two processes without Dask gain."""
     net, x = convolutional(IMAGES)
-    for _ in range(repeats):
-        seconds = []
-        for workers in (1, 2):
-            with cluster(workers) as client:
-                seconds.append(timed(client, net, x, IMAGE_TILE))
-        yield Trial(*seconds)
+    with cluster(1) as one, cluster(2) as two, bare(2) as processes:
+        for client in (one, two):
+            warm(client, net, x, IMAGE_TILE)
+        for _ in range(repeats):
+            seconds = [timed(client, net, x, IMAGE_TILE) for client in (one, two)]
+            yield Trial(*seconds, ceiling=2 * together(processes[:1]) / together(processes))
 
 
 LINES: dict[str, tuple[int, Callable[[int, int], Iterator[Trial]]]] = {
@@ -215,7 +273,7 @@ LINES: dict[str, tuple[int, Callable[[int, int], Iterator[Trial]]]] = {
     "worker": (50, killed_workers),
     "client": (5, lambda trials, seed: killed_jobs(trials, 2, seed)),
     "bits": (20, flipped),
-    "speed": (3, two_against_one),
+    "speed": (5, two_against_one),
 }
 WORDS = {
     "process": "kill -9 of the process",
@@ -232,7 +290,7 @@ def known(path: Path) -> dict[str, list[Trial]]:
     if path.exists():
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
-                trials[row["what"]].append(Trial(float(row["one"]), float(row["two"])))
+                trials[row["what"]].append(Trial(*(float(row[name]) for name in Trial._fields)))
     return trials
 
 
@@ -243,22 +301,18 @@ def append(path: Path, name: str, trial: Trial) -> None:
         writer = csv.writer(file)
         if new:
             writer.writerow(COLUMNS)
-        writer.writerow([date.today(), f"{os.getloadavg()[0]:.1f}", name, float(trial.one), float(trial.two)])
+        writer.writerow([date.today(), f"{os.getloadavg()[0]:.1f}", name, *map(float, trial)])
 
 
 def cells(name: str, trials: list[Trial]) -> tuple[str, ...]:
     """One line of the table."""
-    one, two = ([float(trial[i]) for trial in trials] for i in (0, 1))
+    one, two, ceiling = ([float(trial[i]) for trial in trials] for i in range(3))
     if name == "speed":
         ratios = [a / b for a, b in zip(one, two, strict=True)]
-        ratio, spread = ratio_cells(ratios)
-        seen = f"{duration(median(one))} and {duration(median(two))}; 1.6x is asked: "
-        return (
-            WORDS[name],
-            f"{len(trials)} in turns",
-            f"{ratio} ({spread})",
-            seen + ("missed", "met")[median(ratios) >= 1.6],
-        )
+        (ratio, spread), (most, around) = ratio_cells(ratios), ratio_cells(ceiling)
+        seen = f"{duration(median(one))} and {duration(median(two))}; two bare processes: {most} ({around})"
+        asked = "1.6x is asked: " + ("missed", "met")[median(ratios) >= 1.6]
+        return WORDS[name], f"{len(trials)} in turns", f"{ratio} ({spread})", f"{seen}; {asked}"
     there = f"{min(two):.0f}..{max(two):.0f} of {_tiles()} tiles were there (median {median(two):.0f})"
     seen = {"worker": f"{sum(two):.0f} were hit", "bits": f"{sum(two):.0f} noticed and said"}.get(name, there)
     how = f"{len(trials)} tiles" if name == "bits" else f"{len(trials)} random moments"
@@ -272,11 +326,12 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=50, help="more of a line at the most")
     parser.add_argument("--quick", action="store_true", help="one of everything, recorded nowhere: to try the script")
     parser.add_argument("--record", action="store_true", help="write the table into README.md")
+    parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--job", help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.job:
-        job(args.job, args.workers)
+    if args.job or args.bare:
+        job(args.job, args.workers) if args.job else bare_job()
         return
     with folder() as scratch:
         path, before = scratch / "store.csv" if args.quick else CSV, machine()

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import dask.config
 import jax
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from distributed import Client, LocalCluster
 
 import everwide as ew
 from everwide._engine import Rows
-from everwide.scale import Dask, Store, _files, _work
+from everwide.scale import Dask, Store, _dask, _files, _work
 
 pytestmark = pytest.mark.once
 
@@ -125,3 +126,12 @@ def test_a_worker_that_is_killed_costs_its_tile_only(tmp_path):
         there = ew.ntk(NET, X, out=Store(tmp_path / "there"), tile=4, backend=Dask(client), progress=shoot)
     assert shot
     assert (there[:] == ew.ntk(NET, X, out=Store(tmp_path / "here"), tile=4)[:]).all()
+
+
+@pytest.mark.slow
+def test_a_worker_that_takes_long_to_start_again_is_waited_for():
+    """Dask would give it up at once, and whoever has no other would wait for ever."""
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "0s"}), _dask._local(1) as client:
+        (one,) = client.run(os.getpid).values()
+        os.kill(one, signal.SIGKILL)
+        assert client.submit(os.getpid, pure=False).result(timeout=60) != one

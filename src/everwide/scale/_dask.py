@@ -18,6 +18,8 @@ from ._work import AbstractTask
 
 _PATIENCE = 10  # seconds for a scheduler to answer, and for a first worker
 _AHEAD = 3  # tiles for each thread that workers have, so that none waits for the next
+# A while after a worker died, 15 s by default, Dask gives its place up for good unless one is there at that moment.
+_KEPT = {"distributed.deploy.lost-worker-timeout": "1 day"}
 # A worker has one core: its libraries must not start threads for all.
 _ONE_CORE = {"NPROC": "1", "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -147,7 +149,10 @@ def _staffed(client: Any, name: str) -> Any:
 
 @contextmanager
 def _local(workers: int | None) -> Iterator[Any]:
+    """Workers that are started again however often they die, and however long that takes on a busy machine."""
     distributed = _distributed()
+    import dask.config
+
     many = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cluster = distributed.LocalCluster(
         n_workers=many if workers is None else workers,
@@ -157,5 +162,5 @@ def _local(workers: int | None) -> Iterator[Any]:
         silence_logs=logging.CRITICAL,
         env=_ONE_CORE,
     )
-    with cluster, distributed.Client(cluster) as client:
+    with dask.config.set(_KEPT), cluster, distributed.Client(cluster) as client:
         yield client
