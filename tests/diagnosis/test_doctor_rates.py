@@ -42,7 +42,8 @@ def test_a_gradient_that_is_all_noise_says_nothing_new():
     known, parts = findings(), RNG.normal(size=(PARTS, SIZE))
     known.rate = 0.3
     gradient = parts.mean(0)
-    assert known._rate_of(*seen(-gradient, gradient, np.ones(SIZE), gradient, parts), Optimizer("gd")) == 0.3
+    change = -(gradient + 2 * RNG.normal(size=SIZE))
+    assert known._rate_of(*seen(change, gradient, np.ones(SIZE), gradient, parts), Optimizer("gd")) == 0.3
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1, 10.0])
