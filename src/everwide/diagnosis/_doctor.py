@@ -284,10 +284,10 @@ class Doctor:
 
     def _timed(self, name: str, work: Callable[[], Any], form: Any = None) -> Any:
         """The result, with its seconds on the bill; those of a program's first run are for compiling."""
-        assert self._patient is not None
+        assert self._patient is not None and self._chart is not None
         begin = _now()
         result = work()
-        key = (name, form, self._patient.mark)
+        key = (name, form, self._patient.mark, self._chart.shapes)
         if key in _COMPILED:
             self._bill(name, _since(begin, self._patient.on_host))
         else:

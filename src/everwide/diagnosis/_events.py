@@ -23,6 +23,7 @@ class Watch:
         self._high = False
         self._first: float | None = None
 
+    @np.errstate(all="ignore")  # what is not finite is recorded, without a warning
     def look(self, step: int) -> tuple[Record | None, list[Record]]:
         """A summary of what came since the last look, up to this step, and its events."""
         if not self.waiting:

@@ -312,17 +312,20 @@ class Patient:
         """Curvature where the last pulse was."""
         start = self._start() if self._leading is None else self._leading
         args = (self.setting, self._before, *self._few, optimizer.second, self._scale(optimizer), start)
-        numbers, self._leading = curve(*args)
-        return _unpacked(Curve, numbers, [None, None, None, len(self._before)])
+        numbers, leading = curve(*args)
+        seen = _unpacked(Curve, numbers, [None, None, None, len(self._before)])
+        self._leading = leading if np.isfinite(seen.largest) else None
+        return seen
 
     def _scale(self, optimizer: Optimizer) -> np.ndarray:
         return np.array([*optimizer.bias(), optimizer.eps], np.float32)
 
+    @np.errstate(all="ignore")
     def _start(self) -> Array:
         """The gradient, and all other directions a little."""
         flat = np.concatenate([np.ravel(np.asarray(g)) for g in self._gradient])
         noise = np.random.default_rng(0).normal(size=flat.size)
-        return jnp.asarray(flat / np.linalg.norm(flat) + noise / (4 * np.linalg.norm(noise)), flat.dtype)
+        return jnp.asarray(flat / (np.linalg.norm(flat) or 1.0) + noise / (4 * np.linalg.norm(noise)), flat.dtype)
 
     def kernel(self, leaves: Leaves) -> Float[np.ndarray, "n n"]:
         """Of the first rows."""

@@ -144,7 +144,7 @@ class TorchPatient:
             slope = _flat(self._gradient)
             start = slope / slope.norm().clamp_min(1e-30) + noise / (4 * noise.norm())
         largest, smallest, vector = ritz(product, mixed(start, root * _flat(self._gradient), torch), torch)
-        self._leading = vector
+        self._leading = vector if bool(largest.isfinite()) else None
         shares = np.array([float(part.square().sum()) for part in vector.split(sizes)])
         here = float((root * vector).square().sum())
         return Curve(float(largest), float(smallest), float(largest) / here, shares)

@@ -21,6 +21,7 @@ from ._patient import Patient, Setting, is_nnx, nnx
 from ._patient_torch import TorchPatient
 
 _TABLES = ("emb", "wte", "wpe", "token", "vocab")  # what is looked up has no units
+_ROOM = 100  # times the rows: different ones that the values of their columns could make, for copies to be odd
 _LONG = 32  # times its width: a table, whatever it is called
 
 
@@ -199,8 +200,15 @@ def _inputs(x: Any) -> Record | None:
         "constant": 1 - len(moving) / len(spread),
         "smallest_std": float(moving.min()) if len(moving) else 0.0,
         "largest_std": float(moving.max()) if len(moving) else 0.0,
-        "repeated": 1 - len(np.unique(rows, axis=0)) / len(rows),
+        "repeated": _repeated(rows),
     }
+
+
+def _repeated(rows: np.ndarray) -> float:
+    """The share of rows that are copies; none where columns have so few values that there must be some."""
+    copies = 1 - len(np.unique(rows, axis=0)) / len(rows)
+    possible = sum(math.log(len(np.unique(column))) for column in rows.T) if copies else 0.0
+    return copies if possible > math.log(_ROOM * len(rows)) else 0.0
 
 
 def _numbers(values: np.ndarray) -> Record:

@@ -18,6 +18,7 @@ _LINEAR = 1e-3  # of the spread of the outputs: what a last layer may leave over
 _FLAT, _LOOKS, _HELD, _PART = 0.05, 4, 100, 0.25  # a loss within that band for so many looks, steps, and of the run
 ENDED, _LEFT = 0.9, 0.1  # of its loss: a plateau has ended; of the first loss: one below it is no plateau
 _SETTLED = 20  # steps before the second moments of Adam say something about curvature
+_CLEAR = 0.3  # of the squared norm of a gradient, at least, that is no noise
 _ALIGNED = 0.9  # the cosine from which a step is in the direction that the state of the optimizer gives
 
 
@@ -38,6 +39,7 @@ class Findings:
         self._ratio, self._highest = 0.0, 0.0  # the last, and the highest since a spike was announced
         self._broken = False
 
+    @np.errstate(all="ignore")  # what is not finite is recorded, without a warning
     def records(
         self,
         at: int,
@@ -51,11 +53,11 @@ class Findings:
         told: Record | None,
     ) -> list[Record]:
         """Of one sitting."""
-        rate = self._rate_of(step, optimizer)
+        rate = self._rate_of(signs, step, optimizer)
         records = [self._vitals(at, clock, signs, step, rate, told)]
         noise = self._noise(at, signs)
         records += [noise] if noise is not None else []
-        if curve is not None and rate is not None:
+        if curve is not None and rate:  # a schedule may end at 0
             records.append(self._curvature(at, curve, step, rate, optimizer))
         if kernel is not None:
             records.append(self._moved(at, kernel))
@@ -80,7 +82,7 @@ class Findings:
         self._highest = max(highest, ratio)
         return [] if highest else [event(at, "announced", {"ratio": ratio})]
 
-    def _rate_of(self, step: Step, optimizer: Optimizer) -> float | None:
+    def _rate_of(self, signs: Pulse, step: Step, optimizer: Optimizer) -> float | None:
         """As it is known, or as the last step was long in the direction of the optimizer."""
         if optimizer.rate is not None:
             return optimizer.rate
@@ -89,8 +91,16 @@ class Findings:
         if not (direction > 0 and math.isfinite(along)):
             return self.rate
         cosine = -along / math.sqrt(max(change * direction, 1e-38))
-        if cosine > _ALIGNED or (optimizer.first is None and cosine > 0):
+        if cosine > _ALIGNED:
             self.rate = -along / direction
+        elif optimizer.first is None and optimizer.second is None:  # a gradient of other rows than those of the step
+            signal = _signal(float(np.sum(signs.gradient[moved])), float(np.sum(signs.parts[moved])))
+            if cosine > 0 and (signal > _CLEAR * direction or self.rate is None):
+                self.rate = -along / max(signal, _CLEAR * direction)
+        elif optimizer.first is None and cosine > 0:
+            self.rate = -along / direction
+        else:
+            self.rate = _beside_decay(step, direction, along, float(np.sum(signs.weights[moved])), change) or self.rate
         return self.rate
 
     def _vitals(
@@ -128,9 +138,11 @@ class Findings:
         sizes = self.chart.sizes
         heavy = [leaf for leaf in leaves if self.chart.units[leaf] is not None]
         gains = [self.chart.gain(leaf, float(signs.weights[leaf])) for leaf in heavy]
+        light = [leaf for leaf in leaves if leaf not in heavy]
         return {
-            "rms": math.sqrt(sum(signs.weights[leaf] for leaf in leaves) / sum(sizes[leaf] for leaf in leaves)),
+            "rms": _rms(signs.weights, sizes, leaves),
             "gain": gains[0] if gains else None,
+            "biases": _rms(signs.weights, sizes, light),
             "level": float(signs.level[heavy[0]]) if heavy else None,
             "gradient": math.sqrt(sum(signs.gradient[leaf] for leaf in leaves)),
             "update": math.sqrt(sum(step.leaves[leaf] for leaf in leaves)),
@@ -143,8 +155,8 @@ class Findings:
         if n < 2 * parts:
             return None
         whole, part = float(np.sum(signs.gradient)), float(np.sum(signs.parts))
-        spread = (part - whole) * n / (parts - 1)  # trace of the covariance of single rows
-        signal = whole - spread / n
+        signal = _signal(whole, part)
+        spread = (whole - signal) * n  # trace of the covariance of single rows
         scale = spread / signal if signal > 0 else None
         record = {"record": "noise", "step": at, "scale": scale, "spread": spread, "signal": signal}
         return record | {"batch_size": self.facts["batch_size"]}
@@ -171,7 +183,7 @@ class Findings:
             self._kernel = kernel
         product = np.sum(self._kernel * kernel)
         size = np.linalg.norm(self._kernel) * np.linalg.norm(kernel)
-        velocity = 1 - product / size if size > 0 else None
+        velocity = 1 - product / size if 0 < size < math.inf else None
         return {"record": "kernel", "step": at, "velocity": velocity, "alignment": _alignment(kernel, self._targets)}
 
     def readout(self, signs: Pulse) -> int | None:
@@ -212,8 +224,30 @@ class Findings:
         return [event(at, "plateau", {"value": value, "halves in": halved, "escapes in": self._escape})]
 
 
+def _rms(squares: np.ndarray, sizes: np.ndarray, leaves: list[int]) -> float | None:
+    return math.sqrt(np.sum(squares[leaves]) / np.sum(sizes[leaves])) if leaves else None
+
+
+def _signal(whole: float, part: float) -> float:
+    """The squared norm of the true gradient, without bias, from those of the mean of the parts and of one of them."""
+    return whole - (part - whole) / (PARTS - 1)
+
+
+def _beside_decay(step: Step, direction: float, along: float, weights: float, change: float) -> float | None:
+    """The rate of a step that is in the direction of the optimizer and, by decay, against the weights; else `None`."""
+    turned, shrinking = float(step.turned), float(step.shrinking)
+    area = direction * weights - turned**2
+    if not area > 0:
+        return None
+    rate, decay = (along * weights - shrinking * turned) / -area, (shrinking * direction - along * turned) / -area
+    seen = rate**2 * direction + 2 * rate * decay * turned + decay**2 * weights
+    return rate if rate > 0 and decay > 0 and seen > _ALIGNED**2 * change else None
+
+
 def _alignment(kernel: np.ndarray, targets: np.ndarray) -> float | None:
     """The cosine between a kernel and that of the targets, both centred: 1 where the kernel explains them."""
+    if not np.isfinite(kernel).all():
+        return None
     few = targets[:SEEN]
     flat = few.reshape(len(few), -1)
     labelled = few.ndim == 1 and np.issubdtype(few.dtype, np.integer)

@@ -1,16 +1,25 @@
-"""Figures that the rules look at, from the records of a run."""
+"""Figures that the rules look at, from the records of a run, and what a rule says."""
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
+from . import _thresholds as lim
 from ._log import Record
 
-EARLY = 0.1  # of the run: its beginning, but `AT_ONCE` steps at least
-AT_ONCE = 20
-SPIKE = 0.4  # of that: less is no harm
-SURGE = 1.5  # times what the loss was at first, or what knowing nothing costs
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing that is wrong: its name, evidence, and a remedy."""
+
+    name: str
+    evidence: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.evidence}. {self.remedy}."
 
 
 class Signs:
@@ -22,7 +31,7 @@ class Signs:
             [r for r in records if r["record"] == kind] for kind in ("vitals", "curvature", "noise", "event")
         )
         self.steps = max((r["step"] for r in records), default=0)
-        self.early = max(AT_ONCE, EARLY * self.steps)
+        self.early = max(lim.AT_ONCE, lim.EARLY * self.steps)
         told = [r for r in records if r["record"] in ("vitals", "told") and r.get("told")]
         self.told: list[Record] = [r["told"] for r in told]
         firsts = [t["first"] for t in self.told if t.get("first") is not None]
@@ -38,6 +47,13 @@ class Signs:
     def start(self) -> Record | None:
         """The first vitals."""
         return self.vitals[0] if self.vitals else None
+
+    @property
+    def odd(self) -> float:
+        """What rows that happen to be odd may add to the loss of a batch, where it has few; the probe sees more."""
+        size = self.facts.get("batch_size") or 0
+        tails = [v["quantiles"][-1] or 0.0 for v in self.vitals if v.get("quantiles")]
+        return lim.ODD * max(tails, default=0.0) / math.sqrt(size) if lim.TINY < size <= lim.FEW else 0.0
 
     @property
     def ramped(self) -> bool:
@@ -60,15 +76,20 @@ class Signs:
     def surges(self) -> list[tuple[int, float]]:
         """Steps at which the loss was far above where it began, and how many times."""
         base = max(self.first or 0.0, self.reference)
-        peaks = [(t["peak"], t["largest"] / base) for t in self.told if t["largest"] > SURGE * base]
-        probe = [(v["step"], v["value"] / base) for v in self.vitals if (v["value"] or 0.0) > SURGE * base]
-        return sorted(peaks + probe)
+        probe = [(v["step"], v["value"] / base) for v in self.vitals if (v["value"] or 0.0) > lim.SURGE * base]
+        return sorted(probe + [(t["peak"], t["largest"] / base) for t in self.told if self._has_surged(t, base)])
+
+    def _has_surged(self, told: Record, base: float) -> bool:
+        """Whether losses were high: one, in the beginning; later, where a batch may be odd, on average or by far."""
+        means = [mean or 0.0 for _, mean in told.get("course", ())]
+        odd = told["peak"] > self.early and max(means, default=0.0) <= lim.SURGE * base
+        return told["largest"] > (lim.ALONE if odd else lim.SURGE) * base + self.odd
 
     def spikes(self) -> list[int]:
         """Steps at which the loss jumped over what it had been, and lost much of what was learned."""
-        base = SPIKE * max(self.first or 0.0, self.reference)
+        base = lim.SPIKE * max(self.first or 0.0, self.reference)
         jumps = [e for e in self.events if e["name"] == "spike"]
-        return sorted(e["step"] for e in jumps if (e["figures"]["value"] or math.inf) > base)
+        return sorted(e["step"] for e in jumps if (e["figures"]["value"] or math.inf) > base + self.odd)
 
     def unrest(self) -> tuple[list[int], list[int]]:
         """Steps of surges and spikes: at the beginning, and later."""
@@ -102,6 +123,11 @@ def _chance(facts: Record) -> float | None:
         entropy = float(-np.sum(shares[shares > 0] * np.log(shares[shares > 0])))
         return entropy if entropy > 0 else math.log(max(2, len(shares)))
     targets = facts.get("targets")
-    if targets and facts.get("loss") == "Mse" and targets.get("std"):
+    if not targets or not targets.get("std"):
+        return None
+    if facts.get("loss") == "Mse":
         return facts.get("outputs", 1) * targets["std"] ** 2 / 2
+    if facts.get("loss") == "BinaryCrossEntropy":
+        share = targets["mean"]
+        return -facts.get("outputs", 1) * (share * math.log(share) + (1 - share) * math.log(1 - share))
     return None

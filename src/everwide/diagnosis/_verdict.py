@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from .._checks import InputError
-from ._causes import Cause, causes_of
+from ._causes import causes_of
 from ._log import Record, read_lines
 from ._records import ENDED
+from ._signs import Cause
 
 
 @dataclass(frozen=True)

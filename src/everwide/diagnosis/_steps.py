@@ -1,0 +1,221 @@
+"""Rules about the steps of the optimizer: their direction, length, noise and decay."""
+
+import math
+
+import numpy as np
+
+from . import _thresholds as lim
+from ._signs import Cause, Signs
+
+
+def in_trouble(s: Signs) -> bool:
+    """Whether the run broke down, jumped, or has learned next to nothing."""
+    early, late = s.unrest()
+    stuck = s.last is None or s.last > lim.STUCK * s.reference
+    return bool(s.vitals) and (s.broken is not None or bool(early) or bool(late) or stuck)
+
+
+def unstable(s: Signs, before: list[str]) -> Cause | None:
+    """A rate that is too large, at the start only or throughout, or batches whose noise it cannot bear."""
+    if before and before != ["frozen layer"]:
+        return None
+    step, ratio = max([] if s.adam else s.ratios(), key=lambda item: item[1], default=(0, 0.0))
+    early, late = s.unrest()
+    passed = _passed(s, late)
+    upset = not passed and (s.broken is not None or bool(s.surges()) or len(late) >= lim.RESTLESS)
+    if not passed and (ratio > lim.FAR_OVER or (ratio > lim.OVER and (upset or in_trouble(s)))):
+        text = f"the curvature is {ratio:.2g} times over the edge of stability at step {step}{_leading_layer(s, step)}"
+        return Cause("rate too large", text, _other_rate(s, 1 / (2 * ratio)))
+    noise = _noise(s)
+    if upset and noise is not None and noise[0] > lim.NOISY_IN_TROUBLE * noise[1] and noise[1] <= lim.FEW:
+        return _batch(s, noise)
+    first = s.surges()[:1]
+    if hasty := _hasty(s) if first or upset else "":
+        name, text = hasty
+        return Cause("rate too large", text, f"Give {name} the rate of the other layers")
+    if first and s.adam and s.broken is None and not s.ramped and first[0][0] <= s.early and len(late) < lim.RESTLESS:
+        return _cold(s, *first[0])
+    grown = _grown(s)
+    if upset or grown:
+        return Cause("rate too large", grown or _how_unstable(s, early, late), _other_rate(s, 1 / 3))
+    well = s.last is not None and s.last < lim.UNFINISHED * s.reference
+    if noise and noise[1] <= lim.SEVERAL and noise[0] > (lim.NOISY_BUT_WELL if well else lim.NOISY) * noise[1]:
+        return _batch(s, noise)
+    return None
+
+
+def _passed(s: Signs, late: list[int]) -> bool:
+    """Whether curvature over the edge was of the beginning only, and the run has learned well since: a catapult."""
+    over = [step for step, ratio in s.ratios() if ratio > lim.PASSED and step > s.early]
+    return not (s.adam or over or len(late) >= lim.RESTLESS) and s.last is not None and s.last < lim.WELL * s.reference
+
+
+def _hasty(s: Signs) -> tuple[str, str] | tuple[()]:
+    """A layer whose steps are far longer than those of the others, though Adam makes them equal; what to say of it."""
+    sizes, looks = s.facts.get("groups") or {}, [v for v in s.vitals if s.adam and v["update"]]
+    paces = {n: np.median([v["groups"][n]["update"] for v in looks]) / math.sqrt(sizes[n]) for n in sizes if looks}
+    name = max(paces, key=lambda n: paces[n], default="")
+    others = [pace for other, pace in paces.items() if other != name and pace > 0]
+    if len(others) < 2 or paces[name] < lim.HASTY * max(others):
+        return ()
+    return name, f"steps of {name} are {paces[name] / np.median(others):.2g} times as long as those of the other layers"
+
+
+def _cold(s: Signs, step: int, times: float) -> Cause:
+    rate = f"the rate was {_digits(s.rate)}" if s.rate else "it was full"
+    text = f"the loss rose to {times:.2g} times its start at step {step}, where {rate} already, and not again"
+    steps = max(50, int(0.1 * s.steps))
+    remedy = f"Let the rate grow over the first {steps} steps, or take {_digits((s.rate or 0) / 5)}"
+    return Cause("no warm-up", text, remedy)
+
+
+def _grown(s: Signs) -> str:
+    """Weights that Adam has driven far away, and units that died on the way; empty where there is nothing to say."""
+    by = max(s.early, min(lim.GROWTH_BY * s.steps, lim.SOON))
+    looks = [v for v in s.vitals if v["weights"]]
+    if not s.adam or len(looks) < 2:
+        return ""
+    soon = min(looks[1:], key=lambda v: abs(v["step"] - by))
+    growth = soon["weights"] / looks[0]["weights"]
+    start, end = (s.layers(v) for v in (looks[0], looks[-1]))  # those that are finite
+    died = max(((end[n]["dead"] or 0) - (g["dead"] or 0) for n, g in start.items()), default=0.0)
+    if growth < lim.GROWTH or died < lim.DYING:
+        return ""
+    units = f"{100 * died:.0f} % of a layer's units died"
+    return f"the weights grew {growth:.2g} times in {soon['step']} steps, and {units}"
+
+
+def _other_rate(s: Signs, factor: float) -> str:
+    return f"Take a rate of {_digits((s.rate or 0) * factor)} in place of {_digits(s.rate)}"
+
+
+def _leading_layer(s: Signs, step: int) -> str:
+    shares = (s.at(s.curves, step) or {"groups": {}})["groups"]
+    name = max(shares, key=lambda n: shares[n] or 0.0, default=None)
+    return "" if name is None else f", and {name} holds {100 * shares[name]:.0f} % of it"
+
+
+def _how_unstable(s: Signs, early: list[int], late: list[int]) -> str:
+    if s.broken is not None:
+        return f"the loss was not finite any more at step {s.broken}"
+    step = min([*early, *late, *(at for at, _ in s.surges())], default=0)
+    return f"the loss jumped {len(early) + len(late)} times, first at step {step}"
+
+
+def _noise(s: Signs) -> tuple[float, float] | None:
+    """The noise scale of gradients while there is much to learn, and the rows of a batch."""
+    size = s.facts.get("batch_size")
+    steps = {v["step"] for v in s.vitals if v["value"] is not None and v["value"] > lim.UNFINISHED * s.reference}
+    scales = [n["scale"] for n in s.noises if n["scale"] is not None and n["step"] in steps]
+    return None if not size or not scales else (float(np.median(scales)), float(size))
+
+
+def _batch(s: Signs, noise: tuple[float, float]) -> Cause:
+    scale, size = noise
+    text = f"a batch of {size:.0f} is mostly noise: signal and noise would be equal in one of {scale:.0f} rows"
+    wanted = 2 ** math.ceil(math.log2(max(scale, 2 * size)))
+    slower = _digits((s.rate or 0) * size / wanted)
+    return Cause("batch too small", text, f"Take batches of {wanted}, or add up gradients, or a rate of {slower}")
+
+
+def decay(s: Signs, before: list[str]) -> Cause | None:
+    """Weights that decay faster than they learn."""
+    if before or len(s.vitals) < 3 or s.last is None or s.last < lim.UNDONE * s.reference:
+        return None
+    first, last = (v["weights"] or 0.0 for v in (s.vitals[0], s.vitals[-1]))
+    if not last < lim.LIGHTER * first:
+        return None
+    text = f"the weights have shrunk to {100 * last / first:.2g} % of what they were, and the loss is {s.last:.3g}"
+    return Cause("weight decay too large", text, "Take a tenth of it")
+
+
+def climbing(s: Signs, before: list[str]) -> Cause | None:
+    """Steps that go up the gradient."""
+    looks = [v for v in s.vitals if v["update"] and v["gradient"] and v["descent"] is not None]
+    cosines = [v["descent"] / (v["update"] * v["gradient"]) for v in looks]
+    risen = s.last is None or (s.first is not None and s.last > s.first)
+    if before or len(looks) < 2 or np.mean(np.array(cosines) > lim.UPHILL) < lim.MOSTLY or not risen:
+        return None
+    end = "not finite" if s.last is None else f"{s.last:.3g}"
+    went = f"the loss went from {s.first or 0:.3g} to {end}"
+    text = f"steps go up the gradient (cosine {np.median(cosines):.2g}), and {went}"
+    return Cause("wrong sign", text, "Minimize the loss: subtract the gradient, or turn the sign of the loss")
+
+
+def spoiled(s: Signs, before: list[str]) -> Cause | None:
+    """Numbers that were not finite at once, where nothing had grown before."""
+    if before or s.broken is None or not s.told:
+        return None
+    grown = [v for v in s.vitals if (v["weights"] or 0.0) > lim.GROWTH * (s.vitals[0]["weights"] or math.inf)]
+    jumps = [e for e in s.events if e["name"] == "spike" and e["figures"]["value"] is not None]
+    over = [ratio for _, ratio in s.ratios() if ratio > lim.OVER and not s.adam]
+    if s.surges() or grown or jumps or over or s.vitals[0]["value"] is None:
+        return None
+    step = min([e["step"] for e in s.events if e["name"] == "spike"], default=s.broken)
+    text = f"the loss was {s.told[-1]['last']:.3g}, and not finite from step {step} on: nothing had grown before"
+    remedy = f"Look for NaN and infinity in the rows of step {step}, and for logarithms, roots and quotients of 0"
+    return Cause("numbers not finite", text, remedy)
+
+
+def unshuffled(s: Signs, before: list[str]) -> Cause | None:
+    """Batches that are learned and forgotten in turn, while the probe, which has rows of all kinds, sees neither."""
+    looks = [v for v in s.vitals if v["step"] > s.early and v.get("told") and v["value"] is not None]
+    high = [v for v in looks if v["value"] > lim.UNLEARNED * s.reference]
+    apart = [v for v in high if lim.APART * v["told"]["smallest"] < v["value"] < v["told"]["largest"]]
+    if before or len(apart) < max(lim.TWICE, lim.MOSTLY * len(looks)) or (s.facts.get("batch_size") or 0) <= lim.FEW:
+        return None
+    last = apart[-1]
+    went = f"went from {last['told']['smallest']:.2g} to {last['told']['largest']:.2g} before step {last['step']}"
+    text = f"losses of batches {went}, where that of the probe was {last['value']:.2g}"
+    return Cause("rows not shuffled", text, "Shuffle the rows before each epoch, so that batches are alike")
+
+
+def ended(s: Signs, before: list[str]) -> Cause | None:
+    """A rate that has fallen to nothing long before the end."""
+    looks = [v for v in s.vitals if v["update"] is not None and v["gradient"]]
+    paces = [v["update"] if s.adam else v["update"] / v["gradient"] for v in looks]
+    moving = [i for i, pace in enumerate(paces) if pace > lim.QUIET * max(paces)]
+    still = looks[moving[-1] + 1 :] if moving else []
+    done = (s.last or 0.0) < lim.UNFINISHED * s.reference / 2
+    if before or done or len(still) < 2 or still[0]["step"] > lim.HALF * s.steps:
+        return None
+    text = f"since step {still[0]['step']} of {s.steps} steps are shorter than {lim.QUIET:g} of what they were"
+    remedy = f"Let the rate fall over all {s.steps} steps"
+    return Cause("schedule too short", f"{text}, and the loss is still {s.last:.3g}", remedy)
+
+
+def clipped(s: Signs, before: list[str]) -> Cause | None:
+    """Gradients of which little is left before the optimizer sees them."""
+    looks = [v for v in s.learning(lim.UNFINISHED) if v["update"] and v["rate"] and v["gradient"]]
+    shares = [v["update"] / (v["rate"] * v["gradient"]) for v in looks]
+    if before or s.adam or not shares or np.median(shares) > lim.CLIPPED:
+        return None
+    pull = float(np.median([v["gradient"] for v in looks]))
+    wanted = f"the rate {_digits(s.rate)} and a gradient of {pull:.2g}"
+    text = f"steps are {np.median(shares):.2g} times as long as {wanted} would make them"
+    return Cause("gradients clipped", text, f"Clip gradients that are longer than {10 * pull:.2g}, or none")
+
+
+def small(s: Signs, before: list[str]) -> Cause | None:
+    """A rate that could be many times as large."""
+    if [name for name in before if name != "frozen layer"]:
+        return None
+    looked = [v for v in s.learning(lim.UNFINISHED) if v["far"] is not None and v["start"]]
+    if not looked or looked[-1]["step"] < lim.SEEN * s.steps or (s.last or 0.0) < lim.UNFINISHED * s.reference / 2:
+        return None
+    further = [v["far"] / v["start"] for v in looked]
+    calm = all(np.median(some) < lim.STILL for some in (further, further[-lim.RECENT :]))
+    ratios = [r for step, r in s.ratios() if step in {v["step"] for v in looked}]
+    slow = s.adam or (bool(ratios) and max(ratios) < lim.SMALL)
+    if not (calm and slow):
+        return None
+    pace = [-v["descent"] / v["start"] for v in looked if v["descent"] < 0]
+    halved = f"; at this pace it halves in {math.log(2) / np.median(pace):.0f} steps" if pace else ""
+    left = f"{looked[-1]['value']:.2g} after {looked[-1]['step']} steps"
+    text = f"a step 32 times as long would not raise the loss, which is {left}{halved}"
+    factor = 0.3 / max(ratios) if ratios and not s.adam else 32.0
+    return Cause("rate too small", text, f"Take {_digits((s.rate or 0) * factor)} in place of {_digits(s.rate)}")
+
+
+def _digits(value: float | None) -> str:
+    return "another one" if not value else f"{value:.2g}"

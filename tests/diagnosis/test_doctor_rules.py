@@ -1,0 +1,203 @@
+"""What is said of runs whose records are made by hand: each rule, and what it must not take for a fault."""
+
+import numpy as np
+import pytest
+
+from everwide.diagnosis._patients import _inputs
+from everwide.diagnosis._verdict import Run
+
+FACTS = {"loss": "Mse", "optimizer": "momentum", "outputs": 1, "groups": {"a": 9, "b": 9}, "batch_size": 64}
+FACTS |= {"targets": {"mean": 0.0, "std": 2.0**0.5, "rms": 2.0**0.5}}  # knowing nothing costs 1
+GROUP = {"gain": 1.0, "rms": 1.0, "gradient": 1.0, "update": 0.1, "dead": 0.0}
+LOOK = {"record": "vitals", "value": 1.0, "gradient": 1.0, "update": 0.1, "weights": 1.0, "rate": 0.1, "descent": -0.1}
+LOOK |= {"shrinking": 0.0, "start": 1.0, "after": 1.0, "far": 5.0, "groups": {"a": GROUP, "b": GROUP}}
+TAIL = [0.0, 0.1, 0.3, 0.9, 1.5]  # quantiles of the losses of rows
+STEPS = (0, 2, 6, 20, 100, 500, 900)
+
+
+def told(values, step, first=1.0, course=None):
+    """Losses of the steps up to one, as a watch tells them."""
+    peak = step - len(values) + 1 + values.index(max(values))
+    mean = sum(values) / len(values)
+    given = {"mean": mean, "smallest": min(values), "largest": max(values), "last": values[-1], "first": first}
+    return given | {"count": len(values), "peak": peak, "course": course or [[step, mean]]}
+
+
+def looks(**series):
+    """Vitals at some steps; a figure that is a tuple has a number for each."""
+    every = [{name: v[i] if isinstance(v, tuple) else v for name, v in series.items()} for i in range(len(STEPS))]
+    return [LOOK | {"step": step} | own for step, own in zip(STEPS, every, strict=True)]
+
+
+def curves(ratios):
+    records = zip(STEPS, ratios, strict=True)
+    return [{"record": "curvature", "step": step, "ratio": ratio, "groups": {"a": 1.0}} for step, ratio in records]
+
+
+def named(*records, **facts):
+    verdict = Run(FACTS | facts, tuple(r for some in records for r in some)).verdict()
+    assert not [note for note in verdict.notes if "lacks" in note]  # all rules have looked
+    return [cause.name for cause in verdict.causes]
+
+
+FALLING = (1.0, 0.8, 0.5, 0.3, 0.2, 0.1, 0.05)
+
+
+class TestCatapults:
+    OVER = (3.0, 1.2, 0.3, 0.2, 0.2, 0.3, 0.2)
+
+    def test_curvature_over_the_edge_at_first_is_no_fault_where_the_run_has_learned(self):
+        assert named(looks(value=FALLING), curves(self.OVER)) == []
+
+    def test_nor_is_a_loss_that_rose_at_first(self):
+        rose = looks(value=(4.0, *FALLING[1:]), told=(told([1.0, 4.0], 1), *[told([0.1], s) for s in STEPS[1:]]))
+        assert named(rose, curves(self.OVER)) == []
+
+    @pytest.mark.parametrize(
+        ("value", "ratios"),
+        [((*FALLING[:3], 0.9, 0.9, 0.9, 0.9), OVER), (FALLING, (*OVER[:5], 2.6, 0.2))],
+        ids=["nothing_learned", "not_over"],
+    )
+    def test_it_is_one_elsewhere(self, value, ratios):
+        assert named(looks(value=value), curves(ratios)) == ["rate too large"]
+
+
+class TestJumps:
+    def test_one_odd_batch_late_is_none(self):
+        assert named(looks(value=0.8, told=(*[told([0.9], s) for s in STEPS[:-1]], told([0.9, 1.7, 0.9], 902)))) == []
+
+    @pytest.mark.parametrize("last", [[0.5, 3.5, 0.5, 0.5], [1.8, 1.7, 1.6]], ids=["by_far", "on_average"])
+    def test_a_high_one_or_many_are(self, last):
+        found = named(looks(value=0.8, told=(*[told([0.9], s) for s in STEPS[:-1]], told(last, 902))))
+        assert found == ["rate too large"]
+
+
+class TestNotFinite:
+    GONE = dict.fromkeys(("value", "gradient", "update", "weights", "descent", "start", "after", "far"))
+    GONE |= {"groups": {name: dict.fromkeys(GROUP) for name in "ab"}}
+
+    def broken(self, values):
+        start = looks(value=FALLING, told=tuple(told([v], s) for s, v in zip(STEPS, FALLING, strict=True)))[:5]
+        start[-1] = start[-1] | {"told": told(values, 100)}
+        jump = {"record": "event", "step": 101, "name": "spike", "figures": {"value": None, "before": 0.2}}
+        return [*start, jump, *(look | self.GONE | {"told": None} for look in looks()[5:])]
+
+    def test_at_once(self):
+        cause = Run(FACTS, tuple(self.broken([0.2, 0.2]))).verdict().causes[0]
+        assert cause.name == "numbers not finite"
+        assert "from step 101 on" in cause.evidence
+
+    @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+    def test_after_a_loss_that_grew(self, optimizer):
+        assert named(self.broken([0.2, 5.0]), optimizer=optimizer) == ["rate too large"]
+
+    def test_after_curvature_over_the_edge(self):
+        assert named(self.broken([0.2, 0.2]), curves((0.5, 0.5, 0.5, 0.5, 1.8, None, None))) == ["rate too large"]
+
+
+class TestDirections:
+    def test_steps_that_climb(self):
+        assert named(looks(descent=0.05, value=(1.0, 1.1, 1.2, 1.3, 1.3, 1.4, 1.4))) == ["wrong sign"]
+
+    def test_steps_that_climb_now_and_then(self):
+        mixed = (-0.05, 0.05, -0.05, 0.05, 0.05, 0.05, 0.05)
+        assert named(looks(descent=mixed, value=(1.0, 1.1, 1.2, 1.3, 1.3, 1.4, 1.4))) == []
+
+    def test_at_the_bottom_they_may(self):
+        assert named(looks(descent=0.05, value=FALLING)) == []
+
+
+class TestLengths:
+    def test_a_rate_that_is_gone_long_before_the_end(self):
+        cause = Run(FACTS, tuple(looks(value=0.8, update=(0.1, 0.1, 0.1, 0.05, 0.0, 0.0, 0.0)))).verdict().causes[0]
+        assert cause.name == "schedule too short"
+        assert "since step 100 of 900" in cause.evidence
+
+    @pytest.mark.parametrize(
+        ("value", "last"), [(0.8, (0.1, 0.0, 0.0)), (0.01, (0.0, 0.0, 0.0))], ids=["at_the_end", "learned"]
+    )
+    def test_a_schedule_that_ends_in_time(self, value, last):
+        assert named(looks(value=value, update=(0.1, 0.1, 0.1, 0.1, *last))) == []
+
+    def test_gradients_of_which_little_is_left(self):
+        assert named(looks(update=1e-4)) == ["gradients clipped"]
+        assert named(looks(update=2e-3)) == []
+
+    def test_steps_that_could_be_longer(self):
+        assert named(looks(far=0.95), curves([0.01] * 7)) == ["rate too small"]
+
+    def test_steps_that_could_not_in_the_end(self):
+        assert named(looks(far=(0.9, 0.9, 0.9, 0.9, 0.8, 1.2, 1.6)), curves([0.01] * 7)) == []
+
+    def test_weights_that_decay(self):
+        shrinking = (1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.2)
+        assert named(looks(value=0.9, weights=shrinking)) == ["weight decay too large"]
+        assert named(looks(value=0.95, weights=shrinking), curves((1.8, *[0.2] * 6))) == ["weight decay too large"]
+        assert named(looks(value=FALLING, weights=shrinking)) == []
+
+
+class TestSmallBatches:
+    JUMPS = tuple({"record": "event", "step": s, "name": "spike", "figures": {"value": 1.2}} for s in (200, 300, 400))
+
+    def noise(self, scale):
+        return [{"record": "noise", "step": step, "scale": scale} for step in STEPS]
+
+    @pytest.mark.parametrize(("size", "names"), [(8, []), (2, ["batch too small"]), (32, ["rate too large"])])
+    def test_rows_that_are_odd_make_batches_jump(self, size, names):
+        assert named(looks(value=0.6, quantiles=TAIL), self.JUMPS, self.noise(12.0), batch_size=size) == names
+
+    @pytest.mark.parametrize(
+        ("value", "scale", "names"),
+        [(FALLING, 100.0, []), (FALLING, 200.0, ["batch too small"]), (0.6, 100.0, ["batch too small"])],
+        ids=["learned", "far_too_small", "not_learned"],
+    )
+    def test_noise_that_does_no_harm(self, value, scale, names):
+        assert named(looks(value=value, quantiles=TAIL), self.noise(scale), batch_size=10) == names
+
+    def test_of_large_batches_the_probe_is_too_small_to_tell(self):
+        assert named(looks(value=0.6, quantiles=TAIL), self.noise(1e5), batch_size=128) == []
+
+
+def test_copies_are_odd_where_there_could_be_many_other_rows():
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2, (128, 7)).astype(float)
+    assert _inputs(bits)["repeated"] == 0
+    assert _inputs(rng.normal(size=(32, 7))[np.arange(128) % 32])["repeated"] == 0.75
+
+
+@pytest.mark.parametrize(("mean", "last", "names"), [(0.5, 0.3, []), (0.1, 0.3, ["weight decay too large"])])
+def test_knowing_nothing_about_two_classes_costs_their_entropy(mean, last, names):
+    facts = {"loss": "BinaryCrossEntropy", "targets": {"mean": mean, "std": 0.5, "rms": 0.5}}
+    shrinking = (1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.2)
+    assert named(looks(value=last, weights=shrinking), **facts) == names  # more than half of 0.69, or of 0.33
+
+
+class TestRows:
+    LEARNED_IN_TURN = tuple(told([0.01, 3.0], s) if s > 90 else told([1.0], s) for s in STEPS)
+
+    def test_batches_that_are_learned_and_forgotten_in_turn(self):
+        assert named(looks(value=0.9, told=self.LEARNED_IN_TURN)) == ["rows not shuffled"]
+
+    def test_small_ones_are_learned_by_chance(self):
+        assert named(looks(value=0.9, told=self.LEARNED_IN_TURN), batch_size=16) == ["rate too large"]
+
+    def test_a_probe_that_is_worse_than_all_batches_is_of_other_rows(self):
+        assert named(looks(value=0.9, told=tuple(told([0.01, 0.02], s) for s in STEPS))) == []
+
+
+class TestLayers:
+    def test_one_that_is_faster_than_adam_lets_it(self):
+        wild = {"a": GROUP | {"update": 5.0}, "b": GROUP, "c": GROUP}
+        facts = {"optimizer": "adam", "groups": {"a": 9, "b": 9, "c": 9}}
+        rose = looks(groups=wild, told=(told([1.0, 4.0], 1), *[told([0.6], s) for s in STEPS[1:]]))
+        cause = Run(FACTS | facts, tuple(rose)).verdict().causes[0]
+        assert (cause.name, cause.remedy) == ("rate too large", "Give a the rate of the other layers")
+        calm = [look | {"groups": dict.fromkeys("abc", GROUP)} for look in rose]
+        assert named(calm, **facts) == ["no warm-up"]
+
+    @pytest.mark.parametrize(("biases", "name"), [(50.0, "initialization"), (0.0, "exploding signals")])
+    def test_biases_that_make_a_loss_explode(self, biases, name):
+        layers = {"a": GROUP | {"biases": biases}, "b": GROUP | {"biases": 0.1}}
+        assert named(
+            looks(groups=layers, told=(told([40.0], 0, first=40.0), *[told([0.1], s) for s in STEPS[1:]]))
+        ) == [name]
