@@ -96,7 +96,7 @@ def single(change, **more):
 
 
 def test_torch_one_head_is_read():
-    assert heads_of(single(lambda m, s: s.softmax(-1)), (5, 6)) == [Heads(1, 8, 8, 8**-0.5)]
+    assert heads_of(single(lambda m, s: s.softmax(-1)), (5, 6)) == [Heads(1, 8, 8, 1 / 8**0.5)]
 
 
 REFUSED = {
@@ -113,7 +113,7 @@ REFUSED = {
     "numbers that are not learned": (lambda m, s: (s + torch.arange(5.0)).softmax(-1), "a mask of the shape"),
     "a table behind a function": (
         lambda m, s: (s + torch.tanh(m.t)).softmax(-1),
-        "what is no entry of one table, and no mask",
+        "adds numbers to the scores that are no parameters",
     ),
     "another function of scores": (lambda m, s: torch.relu(s), "relu of the scores of attention"),
     "dropout": (lambda m, s: F.dropout(s.softmax(-1), 0.5), "dropout of attention"),

@@ -172,7 +172,7 @@ def decides(m, x):
 
 def squeezes(m, x):
     scale = torch.sigmoid(m.b(x.mean((2, 3)))).view(-1, 3, 1, 1)
-    return m.c(x) * scale.expand_as(x), m.c(x) * scale
+    return m.c(x) * (scale.expand_as(x) if m.expands else scale)
 
 
 def up(mode, **how):
@@ -186,11 +186,11 @@ COMPUTED = {
     "pieces": (Module(pieces, a=nn.Linear(6, 8), b=nn.Linear(4, 3)), (6,)),
     "conditions on shapes": (two(decides), (6,)),
     "a factor for all sites": (
-        Module(lambda m, x: squeezes(m, x)[0], b=nn.Linear(3, 3), c=nn.Conv2d(3, 3, 1)),
+        Module(squeezes, b=nn.Linear(3, 3), c=nn.Conv2d(3, 3, 1), expands=True),
         (3, 4, 4),
     ),
     "a factor without repeating": (
-        Module(lambda m, x: squeezes(m, x)[1], b=nn.Linear(3, 3), c=nn.Conv2d(3, 3, 1)),
+        Module(squeezes, b=nn.Linear(3, 3), c=nn.Conv2d(3, 3, 1), expands=False),
         (3, 4, 4),
     ),
     "nearest": (nn.Sequential(nn.Conv2d(3, 3, 1), up("nearest")), (3, 4, 3)),

@@ -88,7 +88,9 @@ class _Run:
         masked = len(node.all_input_nodes) > 1 and node.args
         if masked and self.kind_of(node) in ("TransformerEncoder", "TransformerEncoderLayer"):
             return _torch().empty_like(self.known[node.args[0]])
-        return self.interpreter.run_node(node)
+        made = self.interpreter.run_node(node)
+        is_constant = node.op == "get_attr" and isinstance(made, _torch().Tensor)
+        return made.to("meta") if is_constant else made  # made in forward, without the input
 
     def _versions(self, node: Any) -> dict[Any, int]:
         """How often the tensors that a node reads were written to."""

@@ -59,7 +59,7 @@ class Constants:
         elif node.op == "call_module":
             own = self.module.get_submodule(str(node.target))
             if type(own).__name__ == "Embedding" and read and read[0] in self.counts:
-                requireplaces_of(str(node.target), shape[-2], own.num_embeddings)
+                require_places(str(node.target), shape[-2], own.num_embeddings)
                 self.places[node] = places_of(str(node.target), own.weight, shape, drawn=True)
         elif name == "arange":
             self.counts.add(node)

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import operator
 import os
 import re
 from collections.abc import Sequence
@@ -142,7 +143,11 @@ def _tracer(decided: Sequence[bool]) -> Any:
         calls.output(copies[condition.node])
         raise _Undecided(calls)
 
-    tracer.create_node, tracer.to_bool = create_node, to_bool
+    def add_in_place(one: Any, other: Any) -> Any:
+        return tracer.create_proxy("call_function", operator.iadd, (one, other), {})
+
+    kind = type("Proxy", (_torch().fx.Proxy,), {"__iadd__": add_in_place})  # torch.fx would make a new tensor of x += y
+    tracer.create_node, tracer.to_bool, tracer.proxy = create_node, to_bool, lambda node: kind(node, tracer)
     return tracer
 
 
@@ -150,5 +155,9 @@ def line_of(node: Any) -> str:
     """Where a call stands in the code of the module, in brackets; nothing where that is not known."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.stack_trace or "")
     inner = (os.path.dirname(_torch().__file__), os.path.dirname(os.path.dirname(__file__)))
-    own = [(os.path.basename(name), line) for name, line in frames if not name.startswith(inner)]
+    own = [
+        (os.path.basename(name), line)
+        for name, line in frames
+        if not name.startswith(inner) and "site-packages" not in name
+    ]
     return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""

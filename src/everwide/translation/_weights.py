@@ -11,6 +11,7 @@ from .._words import listed, number
 from ..signal import ArchitectureError
 
 _MAX_Z = 6.0  # standard errors by which a variance may differ: a network has hundreds of them, and all are looked at
+_MANY = 30  # numbers whose mean tells whether they are drawn around zero
 _TRUNCATED_STD = 0.87962566103423978  # of a standard normal number between -2 and 2
 
 
@@ -82,7 +83,7 @@ class Census:
         """Weights and biases of a limit are drawn around zero: those that all begin with 0.1 are none of these."""
         same = array.size > 1 and bool((array == array.flat[0]).all())
         mean, error = float(array.mean()), float(array.std()) / math.sqrt(max(array.size, 1))
-        if array.size > 1 and abs(mean) > (0.0 if same else _MAX_Z * error):
+        if (same and mean != 0) or (array.size >= _MANY and abs(mean) > _MAX_Z * error):
             what = f"is {number(mean, 3)} everywhere" if same else f"has the mean {number(mean, 3)}"
             raise ArchitectureError(
                 f"{name} {what}: a limit of infinite width has weights and biases that are drawn around zero. Let them "
