@@ -10,7 +10,7 @@ import numpy as np
 from ..layers import Embedding
 from ._graph import Apply, At, Graph, Outcome
 from ._layout import CHANNELS, Untranslatable, Value
-from ._places import Places
+from ._places import Places, require_places
 from ._reasons import FILLER, TOKENS
 from ._weights import NORMAL, Drawn
 
