@@ -24,20 +24,19 @@ def unit(key, *shape):
 class Attentive(nnx.Module):
     """A vision transformer of one block: a token of its own, learned positions, attention."""
 
-    def __init__(self, width, rngs, mask=None):
+    def __init__(self, width, rngs):
         self.embed = nnx.Linear(24, width, rngs=rngs)
         self.token = nnx.Param(unit(rngs.params(), 1, 1, width))
         self.positions = nnx.Param(unit(rngs.params(), 1, 4, width))
         self.norm = nnx.LayerNorm(width, use_scale=False, use_bias=False, rngs=rngs)
         self.attend = nnx.MultiHeadAttention(4, width, decode=False, rngs=rngs)
         self.head = nnx.Linear(width, OUTPUTS, rngs=rngs)
-        self.mask = mask
 
     def __call__(self, x):
         x = self.embed(x)
         token = jnp.broadcast_to(self.token[...], (x.shape[0], 1, x.shape[2]))
         x = jnp.concatenate([token, x], 1) + self.positions[...]
-        return self.head((x + self.attend(self.norm(x), mask=self.mask))[:, 0])
+        return self.head((x + self.attend(self.norm(x)))[:, 0])
 
 
 class Positions(nnx.Module):
@@ -99,9 +98,3 @@ def test_layers(module, layers):
 def test_sequences_longer_than_the_positions_are_refused():
     with pytest.raises(ew.ArchitectureError, match="positions has vectors for 9 places, and the input has 10"):
         ew.from_module(Positions(8, nnx.Rngs(0)), (10, 24))
-
-
-def test_masks_are_refused():
-    masked = Attentive(8, nnx.Rngs(0), mask=jnp.tril(jnp.ones((1, 1, 4, 4), bool)))
-    with pytest.raises(ew.ArchitectureError, match="attention"):
-        ew.from_module(masked, (3, 24))

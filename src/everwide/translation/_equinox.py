@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from ..activations import LeakyRelu
 from ..layers import Dropout, Identity, Scale
+from ..signal import ArchitectureError
 from ._attention import Projection, attention
 from ._graph import Apply, At, Graph
 from ._jaxpr import Mark, marked, read_call
@@ -32,7 +33,7 @@ from ._ops import (
     normalized_alone,
     pooled,
 )
-from ._reasons import BATCH_NORM, RECURRENT
+from ._reasons import BATCH_NORM, MODE, RECURRENT
 from ._weights import UNIFORM
 
 
@@ -42,16 +43,37 @@ class Marked(eqx.Module):
     layer: Any
     number: int = eqx.field(static=True)
 
-    def __call__(self, x: Array, *rest: Any, key: Any = None, mask: Any = None, inference: Any = None) -> Any:
+    def __call__(
+        self, x: Array, *rest: Any, key: Any = None, mask: Any = None, inference: Any = None, process_heads: Any = None
+    ) -> Any:
+        own = _weights_of(self.layer)
+        if isinstance(self.layer, nn.Dropout) and inference:
+            return x
+        _refuse_mode(self.layer, inference)
         if isinstance(self.layer, nn.BatchNorm):
-            return (marked(self.number, x, x), *rest) if rest else marked(self.number, x, x)
+            return (marked(self.number, x, x, own), *rest) if rest else marked(self.number, x, x, own)
         if isinstance(self.layer, nn.Dropout):
-            return marked(self.number, x, x)
+            return marked(self.number, x, x, own)
         if isinstance(self.layer, nn.MultiheadAttention):
-            out = self.layer(x, *rest, mask=mask, key=key, inference=inference)
-            itself = mask is None and all(one is x for one in rest)
-            return marked(self.number, x, out) if itself else out
-        return marked(self.number, x, self.layer(x, *rest))
+            mask = rest[2] if len(rest) > 2 else mask
+            out = self.layer(x, *rest[:2], mask=mask, key=key, inference=inference, process_heads=process_heads)
+            itself = process_heads is None and all(one is x for one in rest[:2])
+            return marked(self.number, x, out, own, mask) if itself else out
+        return marked(self.number, x, self.layer(x, *rest), own)
+
+
+def _weights_of(layer: Any) -> tuple[Any, ...]:
+    """The numbers of a layer, in their order."""
+    return tuple(leaf for leaf in jax.tree.leaves(layer) if eqx.is_inexact_array(leaf))
+
+
+def _refuse_mode(layer: Any, inference: Any) -> None:
+    """Raise where a call says another mode than the layer does."""
+    own = getattr(layer, "inference", None)
+    if inference is not None and own is not None and bool(inference) != bool(own):
+        kind, how = type(layer).__name__, "equinox.nn.inference_mode(module), and no argument in the call"
+        given = {"kind": kind, "option": "inference", "given": inference, "own": own, "how": how}
+        raise ArchitectureError(MODE.format(**given))
 
 
 def read_equinox(graph: Graph, module: Any, shape: Sequence[int], channels: int) -> Value:
@@ -61,7 +83,9 @@ def read_equinox(graph: Graph, module: Any, shape: Sequence[int], channels: int)
     def mark(path: Any, layer: Any) -> Any:
         if not _is_read(layer):
             return layer
-        marks.append(Mark(_at(jax.tree_util.keystr(path), layer), layer, _reader(layer)))
+        masked = _attention if isinstance(layer, nn.MultiheadAttention) else None
+        at = _at(jax.tree_util.keystr(path), layer)
+        marks.append(Mark(at, layer, _reader(layer), masked, _weights_of(layer)))
         return Marked(layer, len(marks) - 1)
 
     replaced = jax.tree_util.tree_map_with_path(mark, module, is_leaf=_is_read)
@@ -178,7 +202,7 @@ def _group_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     return normalized(graph, at, x, range(len(x.groups)), layer.eps, **how)
 
 
-def _attention(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+def _attention(graph: Graph, at: At, layer: Any, x: Value, mask: Any = None) -> Value:
     reads = layer.query_proj, layer.key_proj, layer.value_proj
     if any(one.bias is not None for one in reads):
         raise Untranslatable("biases of queries, keys and values are not read; use_output_bias is")
@@ -192,11 +216,11 @@ def _attention(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     out = layer.output_proj
     bias = None if out.bias is None else math.sqrt(1 / (3 * out.in_features))
     heads, widths = (layer.num_heads,) * 2, (layer.qk_size, layer.vo_size)
-    return attention(graph, at, x, weights, heads, widths, layer.output_size, bias)
+    return attention(graph, at, x, weights, heads, widths, layer.output_size, bias, mask, id(layer.query_proj.weight))
 
 
 def _embedding(graph: Graph, at: At, layer: Any, x: Value) -> Value:
-    return embedded(graph, at, x, (layer.num_embeddings, layer.embedding_size), layer.weight, 1.0)
+    return embedded(graph, at, x, (layer.num_embeddings, layer.embedding_size), layer.weight, 1.0, id(layer.weight))
 
 
 def _unchanged(graph: Graph, at: At, layer: Any) -> None:

@@ -12,6 +12,7 @@ from ._layout import BATCH as BATCH_LABEL
 from ._layout import Untranslatable, Value
 from ._ops import Window, in_line, joined, largest, pooled, put_together, reduced, taken
 from ._places import Places, add_places, token_beside
+from ._reasons import STOPS
 
 BATCH = 7  # examples of the batch that is sent through: a size that axes seldom have
 
@@ -36,7 +37,7 @@ UNARY = {
 }
 _BINARY = {name: name for name in ("add", "div", "eq", "ge", "gt", "le", "lt", "max", "min", "mul", "ne", "pow", "sub")}
 _BINARY |= {"add_any": "add", "and": "and", "or": "or"}
-_SAME = ("convert_element_type", "copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision")
+_SAME = ("copy", "copy_p", "optimization_barrier", "reduce_precision")
 _CONTROL = ("cond", "while", "scan")
 
 
@@ -46,6 +47,12 @@ def call_of(
     """What a primitive makes of values and constants."""
     values = [one for one in operands if isinstance(one, Value)]
     if name in _SAME:
+        return values[0]
+    if name == "stop_gradient":
+        raise Untranslatable(STOPS)
+    if name == "convert_element_type":
+        if np.issubdtype(params["new_dtype"], np.integer) and values[0].node:  # not of tokens
+            raise Untranslatable("it rounds a signal to whole numbers, which has no gradient")
         return values[0]
     if name in UNARY:
         return graph.pointwise(at, UNARY[name], values)

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from jaxtyping import Array
 
@@ -16,6 +17,7 @@ from ._jax_calls import BATCH, UNARY, call_of
 from ._layout import Untranslatable, Value
 from ._ops import taken
 from ._places import require_places
+from ._reasons import STOPS
 
 _MARK = "everwide_mark_"
 _INLINED = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
@@ -28,16 +30,19 @@ class Mark:
     at: At
     layer: Any
     read: Callable[[Graph, At, Any, Value], Value]
+    read_masked: Callable[[Graph, At, Any, Value, Any], Value] | None = None  # with a mask
+    weights: tuple[Any, ...] = ()  # the numbers of the layer
 
 
-def marked(number: int, x: Array, y: Array) -> Array:
-    """`y`, the output of the layer of that number, for `x`; the trace tells."""
+def marked(number: int, x: Array, y: Array, weights: Sequence[Any], mask: Any = None) -> Array:
+    """`y`, the output of the layer of that number, for `x`; the trace tells, and has its weights and a mask too."""
+    beside = [*weights, *([] if mask is None else [mask])]
 
-    def mark(x: Array, y: Array) -> Array:
+    def mark(x: Array, beside: list[Array], y: Array) -> Array:
         return y + jnp.zeros((), y.dtype)  # an output that is an input would be forwarded, past the mark
 
     mark.__name__ = f"{_MARK}{number}"
-    return jax.jit(mark)(x, y)
+    return jax.jit(mark)(x, beside, y)
 
 
 def read_call(
@@ -84,6 +89,8 @@ def _traced(name: str, call: Callable[[Array], Any], array: jax.ShapeDtypeStruct
             "depend on the values of the input have no one graph: take them out of the call, or decide them in "
             "__init__. The kernel of the module as it is: everwide.empirical_ntk(module, None, x)."
         ) from None
+    except ArchitectureError:
+        raise
     except (TypeError, ValueError, AssertionError, IndexError, AttributeError) as fault:
         batch = " (examples first)" if x.groups[0] == ("n",) else ""
         raise ArchitectureError(
@@ -98,6 +105,7 @@ class _Walk:
     def __init__(self, graph: Graph, marks: Sequence[Mark]):
         self.graph, self.marks = graph, marks
         self.scope: list[str] = []
+        self.stopped: list[Any] = []  # arrays of which gradients were stopped
 
     def run(self, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
@@ -108,7 +116,7 @@ class _Walk:
 
         for eqn in _needed(jaxpr):
             number = _mark_of(eqn)
-            read = eqn.invars[:1] if number is not None else eqn.invars
+            read = eqn.invars[:-1] if number is not None else eqn.invars
             results = self._step(eqn, [look(var) for var in read], number)
             env.update(zip(eqn.outvars, results, strict=True))
         return [look(var) for var in jaxpr.outvars]
@@ -121,11 +129,14 @@ class _Walk:
             results = self.run(inner.jaxpr, inner.consts, operands)
             self.scope.pop()
             return results
-        if not values and number is not None:
+        if number is not None and not isinstance(operands[0], Value):
             return [self._looked_up(self.marks[number], operands[0])]
         if not values:
             results = eqn.primitive.bind(*operands, **eqn.params)
-            return list(results) if eqn.primitive.multiple_results else [results]
+            results = list(results) if eqn.primitive.multiple_results else [results]
+            if eqn.primitive.name == "stop_gradient":
+                self.stopped += results
+            return results
         if eqn.primitive.name == "split":
             return self._split(eqn, operands[0])
         outputs: list[Any] = list(eqn.outvars)
@@ -163,7 +174,7 @@ class _Walk:
             value = self._read(eqn, operands, values[0], number, at, shape)
         except Untranslatable as fault:
             del self.graph.nodes[before:]
-            return self.graph.refuse(at, values, str(fault), shape)
+            return self.graph.refuse(at, values if number is None else values[:1], str(fault), shape)
         if value.described(BATCH) != shape:
             del self.graph.nodes[before:]
             reason = f"it makes the shape {shape}, and what is known here makes {value.described(BATCH)}"
@@ -178,8 +189,21 @@ class _Walk:
         if layer is not None:
             return self.graph.replace(at, x, layer, shape)
         if mark is not None:
-            return mark.read(self.graph, at, mark.layer, x)
+            return self._marked(mark, at, x, operands[1:])
         return call_of(self.graph, at, eqn.primitive.name, eqn.params, operands, shape)
+
+    def _marked(self, mark: Mark, at: At, x: Value, beside: list[Any]) -> Value:
+        """A layer, whose weights must be those that the module has."""
+        count = len(mark.weights)
+        for there, own in zip(beside, mark.weights, strict=False):
+            if any(there is one for one in self.stopped):
+                raise Untranslatable(STOPS)
+            if isinstance(there, Value) or not np.array_equal(np.asarray(there), np.asarray(own)):
+                raise Untranslatable("its weights are changed where it is called: do that once, before translating it")
+        if len(beside) == count:
+            return mark.read(self.graph, at, mark.layer, x)
+        assert mark.read_masked is not None
+        return mark.read_masked(self.graph, at, mark.layer, x, beside[count])
 
     def _at(self, eqn: JaxprEqn) -> At:
         named = next((name for name in reversed(self.scope) if name and not name.startswith(("_", "<"))), "")
@@ -200,13 +224,13 @@ def _inlined(eqn: JaxprEqn) -> ClosedJaxpr | None:
 
 
 def _needed(jaxpr: Jaxpr) -> list[JaxprEqn]:
-    """The equations on which the results depend; of a marked layer only its input is read."""
+    """The equations on which the results depend; of a marked layer its output is not read."""
     wanted = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
     kept = []
     for eqn in reversed(jaxpr.eqns):
         if wanted.isdisjoint(eqn.outvars):
             continue
         kept.append(eqn)
-        read = eqn.invars[:1] if _mark_of(eqn) is not None else eqn.invars
+        read = eqn.invars[:-1] if _mark_of(eqn) is not None else eqn.invars
         wanted.update(var for var in read if not isinstance(var, Literal))
     return kept[::-1]

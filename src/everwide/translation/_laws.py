@@ -8,6 +8,7 @@ from ..layers import Sampled
 from ..signal import ArchitectureError, Signal
 from ._build import Piece, Pieces
 from ._graph import Apply, Node, Pointwise
+from ._parts import shared_draws
 from ._paths import Tree, between, from_the_input, to_the_output
 from ._reasons import NOT_GAUSSIAN, RAW
 
@@ -125,7 +126,7 @@ def _refuse_shared(pieces: Pieces, piece: Piece, before: Sequence[Signal]) -> No
     """Two branches that show the same draws are not independent."""
     for i, a in enumerate(before):
         for b in before[:i]:
-            common = a.sources & b.sources
+            common = shared_draws(a, b)
             if common:
                 number = min(common)[0]
                 where = "the raw input" if number < 0 else pieces.graph.nodes[pieces.pieces[number].source].at.place

@@ -74,7 +74,7 @@ class Value:
             if math.prod(size[label] for label in group) != wanted:
                 raise Untranslatable(
                     f"it cuts an axis into pieces ({self.described(batch)} becomes {tuple(shape)}); merging axes is "
-                    "understood, splitting sites is not"
+                    "understood, splitting sites, as into windows of attention, is not"
                 )
             groups.append(tuple(group))
         while rest and size[rest[0]] == 1 and groups:  # of size 1: it belongs to whoever is there

@@ -3,17 +3,18 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
 from ..activations import LeakyRelu
 from ..layers import Dropout, Identity, Scale
+from ..signal import ArchitectureError
 from ._graph import Apply, At, Graph
 from ._jax_calls import BATCH
 from ._jaxpr import Mark, marked, read_call
 from ._layout import Untranslatable, Value, start, start_tokens
-from ._nnx_attention import read_attention, reads_itself
+from ._nnx_attention import mask_of, read_attention, reads_itself
 from ._nnx_recurrent import read_rnn
 from ._ops import (
     EVALUATION,
@@ -27,7 +28,7 @@ from ._ops import (
     normalized,
     normalized_alone,
 )
-from ._reasons import BATCH_NORM
+from ._reasons import BATCH_NORM, MODE
 from ._weights import TRUNCATED
 
 
@@ -35,7 +36,9 @@ def read_nnx(graph: Graph, module: Any, shape: Sequence[int], channels: int) -> 
     """The graph of a module, for examples of that shape."""
     nnx = _nnx()
     definition, state = nnx.split(module)
-    marks = [Mark(_at(path, layer), layer, _reader(layer)) for path, layer in _layers(module)]
+    marks = [
+        Mark(_at(path, layer), layer, _reader(layer), _masked(layer), _params(layer)) for path, layer in _layers(module)
+    ]
 
     def call(x: Any) -> Any:
         own = nnx.merge(definition, state, copy=True)  # what it writes belongs to this trace alone
@@ -73,20 +76,43 @@ def _marking(layers: list[Any]) -> Iterator[None]:
 
 
 def _marked_call(original: Callable[..., Any], numbers: dict[int, int]) -> Callable[..., Any]:
+    nnx = _nnx()
+
     def call(self: Any, x: Any, *rest: Any, **options: Any) -> Any:
         number = numbers.get(id(self))
         if number is None:
             return original(self, x, *rest, **options)
-        if isinstance(self, _nnx().RNN) and (rest or options):
+        if isinstance(self, nnx.RNN) and (rest or options):
             return original(self, x, *rest, **options)  # a scan, which is refused
-        if options.get("deterministic") and isinstance(self, _nnx().Dropout):
+        if options.get("deterministic") and isinstance(self, nnx.Dropout):
             return x
-        if isinstance(self, _nnx().MultiHeadAttention) and not reads_itself(self, x, rest, options):
+        _refuse_mode(self, options)
+        if isinstance(self, nnx.MultiHeadAttention) and not reads_itself(self, x, rest, options):
             return original(self, x, *rest, **options)  # products of signals, which are refused
-        silent = isinstance(self, _nnx().Dropout | _nnx().BatchNorm)  # they write their state, and change no shape
-        return marked(number, x, x if silent else original(self, x, *rest, **options))
+        mask = mask_of(x, options) if isinstance(self, nnx.MultiHeadAttention) else None
+        silent = isinstance(self, nnx.Dropout | nnx.BatchNorm)  # they write their state, and change no shape
+        return marked(number, x, x if silent else original(self, x, *rest, **options), _params(self), mask)
 
     return call
+
+
+def _refuse_mode(layer: Any, options: Mapping[str, Any]) -> None:
+    """Raise where a call says another mode than the layer does."""
+    for kind, option in ((_nnx().Dropout, "deterministic"), (_nnx().BatchNorm, "use_running_average")):
+        given = options.get(option)
+        if isinstance(layer, kind) and given is not None and bool(given) != bool(getattr(layer, option)):
+            how = "module.eval() or module.train(), and no argument in the call"
+            said = {"kind": type(layer).__name__, "option": option, "given": given, "own": getattr(layer, option)}
+            raise ArchitectureError(MODE.format(how=how, **said))
+
+
+def _params(layer: Any) -> tuple[Any, ...]:
+    """The numbers of a layer, in their order."""
+    return tuple(value[...] for _, value in _nnx().to_flat_state(_nnx().state(layer, _nnx().Param)))
+
+
+def _masked(layer: Any) -> Callable[[Graph, At, Any, Value, Any], Value] | None:
+    return read_attention if isinstance(layer, _nnx().MultiHeadAttention) else None
 
 
 def _at(place: str, layer: Any) -> At:
@@ -175,7 +201,7 @@ def _instance_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
 
 def _embed(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     size = layer.num_embeddings, layer.features
-    return embedded(graph, at, x, size, layer.embedding[...], 1 / layer.features)
+    return embedded(graph, at, x, size, layer.embedding[...], 1 / layer.features, id(layer.embedding))
 
 
 def _batch_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:

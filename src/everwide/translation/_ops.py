@@ -29,7 +29,7 @@ from ..layers import (
 )
 from ._graph import Apply, At, Beside, Graph, Outcome, Pointwise, without
 from ._layout import BATCH, CHANNELS, Untranslatable, Value
-from ._parts import Line, Part, Shuffle
+from ._parts import Everywhere, Line, Part, Shuffle
 from ._reasons import INSTANCE_NORM, MAX_POOL, TOKENS
 from ._weights import NORMAL, Drawn, Law
 
@@ -196,14 +196,34 @@ def taken(graph: Graph, at: At, x: Value, axis: int, item: int | slice) -> Value
     group = x.groups[axis]
     if group == (CHANNELS,) and isinstance(item, slice) and item.step in (None, 1):
         start, stop, _ = item.indices(x.size[CHANNELS])
+        if stop - start == x.size[CHANNELS]:
+            return x
         note = "channels of one law: second moments over some of them are those over all"
         return graph.apply(at, x, Apply(Part(start, stop), note=note))
+    if x.cut and group == x.pieces[:1] and isinstance(item, int):
+        return _piece(graph, at, x, axis, item)
     if not group and isinstance(item, int):  # of size 1
         return replace(x, groups=(*x.groups[:axis], *x.groups[axis + 1 :]))
-    if len(group) != 1 or group[0] in (BATCH, CHANNELS):
+    if len(group) != 1 or group[0] not in x.sites:
         raise Untranslatable(f"it indexes axis {axis}, and only single site axes can be indexed; there are {x.words()}")
     items = (*[slice(None)] * int(group[0]), item)
     return graph.apply(at, x, Apply(Index(*items)), without(x, [axis]) if isinstance(item, int) else None)
+
+
+def _piece(graph: Graph, at: At, x: Value, axis: int, item: int) -> Value:
+    """One of the parts of channels whose pieces are `(parts, ...)`: what is left is as it was."""
+    count, *left = x.cut
+    size = math.prod(left)
+    start = item % count * size
+    whole = replace(x, groups=tuple((label,) for label in (BATCH, *x.sites, CHANNELS)), cut=())
+    part = graph.apply(at, whole, Apply(Part(start, start + size)))
+    names = (
+        {f"{CHANNELS}{i + 1}": f"{CHANNELS}{i}" for i in range(len(left))}
+        if len(left) > 1
+        else {f"{CHANNELS}1": CHANNELS}
+    )
+    groups = tuple(tuple(names.get(one, one) for one in group) for i, group in enumerate(x.groups) if i != axis)
+    return replace(part, groups=groups, cut=tuple(left) if len(left) > 1 else ())
 
 
 def put_together(graph: Graph, at: At, x: Value) -> Value:
@@ -270,12 +290,15 @@ def normalized(
     return graph.apply(at, x, Apply(layer, note="; ".join(notes)))
 
 
-def embedded(graph: Graph, at: At, x: Value, size: tuple[int, int], weight: Any, variance: float) -> Value:
-    """Normal vectors of that variance for tokens, which must be the input; `size`: how many, and their channels."""
+def embedded(graph: Graph, at: At, x: Value, size: tuple[int, int], weight: Any, variance: float, key: Any) -> Value:
+    """Normal vectors of that variance for tokens, which must be the input; `size`: how many, and their channels.
+
+    `key`: tells the table from others.
+    """
     if x.node != 0 or x.groups[-1][-1:] != (CHANNELS,):
         raise Untranslatable(TOKENS)
     w_std = math.sqrt(graph.census.variance(f"{at.place}.weight", weight, variance, NORMAL))
-    op = Apply(Embedding(*size, w_std=w_std), drawn=Drawn((at.place, id(weight)), NORMAL, 1))
+    op = Apply(Embedding(*size, w_std=w_std), drawn=Drawn(key, NORMAL, 1))
     return graph.apply(at, x, op, (*x.groups[:-1], x.groups[-1][:-1], (CHANNELS,)))
 
 
@@ -287,13 +310,42 @@ def normalized_alone(graph: Graph, at: At, x: Value, channels: int, eps: float, 
 
 
 def spread(graph: Graph, at: At, x: Value, like: Value) -> Value:
-    """A value with sites of size 1, repeated as often as the other has sites."""
+    """A value with sites of size 1, or without sites, repeated as often as the other has sites."""
+    alone = not x.sites and like.sites and len(x.groups) == len(like.groups)
+    if alone and all(one in (other, ()) for one, other in zip(x.groups, like.groups, strict=True)):
+        return graph.apply(at, x, Apply(Everywhere(like.shape[:-1])), like.groups)
     if x.groups != like.groups or x.size[CHANNELS] != like.size[CHANNELS]:
         return x
-    for label in x.sites:
-        if x.size[label] == 1 and like.size[label] > 1:
-            x = graph.apply(at, x, Apply(SiteMap(np.ones((like.size[label], 1)), axis=int(label))))
+    return repeated(graph, at, x, [0 if one == "n" else int(one) for one in like.described()])
+
+
+def repeated(graph: Graph, at: At, x: Value, shape: Sequence[int]) -> Value:
+    """A value whose sites of size 1 are repeated to an array of that shape."""
+    shape = (1,) * (len(x.groups) - len(shape)) + tuple(shape)
+    if not x.sites and len(shape) == len(x.groups):  # its places are new axes
+        new = [i for i, group in enumerate(x.groups) if not group]
+        names = {axis: (str(n),) for n, axis in enumerate(new)}
+        groups = tuple(names.get(i, group) for i, group in enumerate(x.groups))
+        return graph.apply(at, x, Apply(Everywhere(tuple(shape[i] for i in new))), groups) if new else x
+    for group, size in zip(x.groups, shape, strict=True):
+        if len(group) == 1 and group[0] in x.sites and x.size[group[0]] == 1 and size > 1:
+            x = graph.apply(at, x, Apply(SiteMap(np.ones((size, 1)), axis=int(group[0]))))
     return x
+
+
+def largest_of(graph: Graph, at: At, x: Value, axes: Sequence[int], *, keep: bool) -> Value:
+    """The largest numbers over all sites of these axes, which are dropped, or kept with size 1."""
+    gone = [label for axis in axes for label in x.groups[axis]]
+    if BATCH in gone or CHANNELS in gone:
+        raise Untranslatable(
+            f"it takes the largest number over examples or channels of {x.words()}; over sites is read"
+        )
+    layer = MaxPool(tuple(x.size[label] if label in gone else 1 for label in x.sites))
+    x = graph.apply(at, x, Apply(layer, note=MAX_POOL.format(kind=at.kind, window=layer.window)))
+    if keep:
+        return x
+    items = tuple(0 if label in gone else slice(None) for label in x.sites)
+    return graph.apply(At("", "squeeze"), x, Apply(Index(*items)), without(x, axes))
 
 
 def changed(layer: Any, note: str) -> Apply:

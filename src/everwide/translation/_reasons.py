@@ -24,3 +24,9 @@ NOT_GAUSSIAN = "the law of what it reads is not known in closed form"
 INSIDE = "in one part with what is sampled"
 FILLER = "the vector of token {filler} is zero there, and one like all others here: mask the sites that hold it"
 OTHERS = "attention to another signal, and masks, are not read: queries, keys and values must be one signal"
+STOPS = (
+    "it stops gradients, as if layers before it were frozen. In PyTorch, requires_grad_(False) of these is read; "
+    "instead={place: everwide.Dense(width, w_std=..., b_std=..., frozen=True)} says it of any"
+)
+MODE = "A {kind} is called with {option}={given}, and the layer itself has {option}={own}. Set it for the layer: {how}."
+DROPPED_SCORES = "dropout of attention, in training mode, is not read; module.eval() leaves it out"

@@ -1,7 +1,6 @@
 """PyTorch modules, read through `torch.fx`: on shapes alone, no number is computed and the module is never changed."""
 
-import copy
-import inspect
+import math
 import operator
 import warnings
 from collections.abc import Sequence
@@ -9,30 +8,39 @@ from dataclasses import replace
 from typing import Any
 
 from ..signal import ArchitectureError
+from ._attention import NEVER, is_causal
 from ._graph import At, Graph
 from ._layout import Untranslatable, Value, start, start_tokens
 from ._ops import taken
-from ._reasons import OTHERS
+from ._reasons import OTHERS, STOPS
 from ._torch_calls import CUTS, Call, cuts, read_call
+from ._torch_constants import Evaluated
 from ._torch_layers import read_layer
 from ._torch_tokens import Constants, zeros_only
+from ._torch_trace import STOPPED, defaults_of, line_of, refuse_unreadable, traced, without_numbers
+from ._torch_written import Written
 
+_MASKED = {
+    "MultiheadAttention": ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask"),
+    "TransformerEncoder": ("src", "mask", "src_key_padding_mask"),
+    "TransformerEncoderLayer": ("src", "src_mask", "src_key_padding_mask"),
+}
 _BATCH = 7  # examples of the batch that is sent through: a size that axes seldom have
 
 
 def read_torch(graph: Graph, module: Any, shape: Sequence[int], channels: int) -> Value:
     """The graph of a module, for examples of that shape whose channels are that axis."""
-    _refuse_lazy(module)
-    shapes = _without_numbers(module)
-    traced = _traced(shapes)
-    run = _Run(graph, module, _fx().Interpreter(_fx().GraphModule(shapes, traced)))
-    inputs = [node for node in traced.nodes if node.op == "placeholder"]
+    refuse_unreadable(module)
+    shapes = without_numbers(module)
+    calls = traced(shapes, shape)
+    run = _Run(graph, module, _fx().Interpreter(_fx().GraphModule(shapes, calls)))
+    inputs = [node for node in calls.nodes if node.op == "placeholder"]
     tokens = any(run.kind_of(user) == "Embedding" for user in inputs[0].users)
     value = graph.begin(start_tokens(shape) if tokens else start(shape, channels=channels, batched=True))
     dtype = _torch().int64 if tokens else None
     run.known[inputs[0]], run.values[inputs[0]] = _torch().empty(_BATCH, *shape, device="meta", dtype=dtype), value
-    run.known.update(zip(inputs[1:], _defaults(shapes).values(), strict=False))
-    for node in traced.nodes:
+    run.known.update(zip(inputs[1:], defaults_of(shapes).values(), strict=False))
+    for node in calls.nodes:
         if node.op == "output":
             return run.result(node)
         if node.op != "placeholder" and (node.users or node.target is not operator.getitem):
@@ -47,25 +55,69 @@ class _Run:
         self.graph, self.module, self.interpreter = graph, module, interpreter
         self.known: dict[Any, Any] = interpreter.env
         self.values: dict[Any, Value] = {}
+        self.stale: set[Any] = set()  # nodes of whose numbers some were overwritten
         self.several: set[Any] = set()  # nodes that return tuples
         self.parts: dict[Any, tuple[int, list[slice]]] = {}  # nodes that cut: along which axis, and where
         self.constants = Constants(module, self.known)
+        self.numbers = Evaluated(module, interpreter.module, self.known, self.values)
+        self.written = Written(graph, module, self.known, self.values, self.numbers)
 
     def step(self, node: Any) -> None:
         """Run a node on shapes, and read it."""
-        at = self._at(node)
+        at, before = self._at(node), self._versions(node)
         try:
             with warnings.catch_warnings(), _torch().device("meta"):
                 warnings.simplefilter("ignore")  # about speed: nothing is computed
-                self.known[node] = self.interpreter.run_node(node)
+                self.known[node] = self._on_shapes(node)
         except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as fault:
             raise ArchitectureError(_misfit(at, fault, self._shapes(node))) from None
         inputs = [self.values[one] for one in node.all_input_nodes if one in self.values]
+        if self.written.concerns(node, at):
+            self.written.step(node, at)
+            return
         if not inputs:
+            self._refuse_written(at, before)
             self.constants.read(node)
         if not inputs or _is_about_shapes(self.known[node]):
             return
         self.values[node] = self._value(node, at, inputs)
+        self._overwrite(node, before)
+
+    def _on_shapes(self, node: Any) -> Any:
+        """What a node makes; encoders keep shapes, and would look at the numbers of their masks."""
+        masked = len(node.all_input_nodes) > 1 and node.args
+        if masked and self.kind_of(node) in ("TransformerEncoder", "TransformerEncoderLayer"):
+            return _torch().empty_like(self.known[node.args[0]])
+        made = self.interpreter.run_node(node)
+        is_constant = node.op == "get_attr" and isinstance(made, _torch().Tensor)
+        return made.to("meta") if is_constant else made  # made in forward, without the input
+
+    def _versions(self, node: Any) -> dict[Any, int]:
+        """How often the tensors that a node reads were written to."""
+        return {one: self.known[one]._version for one in node.all_input_nodes if self._is_tensor(one)}
+
+    def _refuse_written(self, at: At, before: dict[Any, int]) -> None:
+        """Raise where a forward changes the numbers of the module."""
+        if any(self.known[one]._version != version and one.op == "get_attr" for one, version in before.items()):
+            raise ArchitectureError(
+                f"{at.place} ({at.what}) writes into a tensor of the module, so that its weights are not those that it "
+                "was drawn with. Do that once, before it is translated."
+            )
+
+    def _is_tensor(self, node: Any) -> bool:
+        return isinstance(self.known.get(node), _torch().Tensor)
+
+    def _overwrite(self, node: Any, before: dict[Any, int]) -> None:
+        """Where a call writes into what it reads, whoever reads that later sees the new numbers."""
+        for written in [one for one, version in before.items() if self.known[one]._version != version]:
+            place, layout = _memory(self.known[written])
+            for other in self.values:
+                if not self._is_tensor(other) or other is node or _memory(self.known[other])[0] != place:
+                    continue
+                if _memory(self.known[other])[1] == layout:
+                    self.values[other] = self.values[node]
+                else:
+                    self.stale.add(other)
 
     def _value(self, node: Any, at: At, inputs: list[Value]) -> Value:
         made = self.known[node]
@@ -76,16 +128,14 @@ class _Run:
                 return inputs[0]
             made = made[0]
         shape = tuple(made.shape) if isinstance(made, _torch().Tensor) else None
-        if node.target.__name__ == "getitem" if callable(node.target) else False:
-            source = node.args[0]
-            if source in self.several:
-                return self._picked(node, at, inputs, shape)
+        if at.kind in ("getitem", "getattr") and node.args[0] in self.several:
+            return self._picked(node, at, inputs, shape)
         before = len(self.graph.nodes)
         try:
             value = self._read(node, at, inputs, shape or ())
         except Untranslatable as fault:
             del self.graph.nodes[before:]
-            return self.graph.refuse(at, inputs, str(fault), shape)
+            return self.graph.refuse(at, inputs, f"{fault}{'' if at.is_layer else line_of(node)}", shape)
         if shape is not None and value.described(_BATCH) != shape:
             del self.graph.nodes[before:]
             reason = f"it makes the shape {shape}, and what is known here makes {value.described(_BATCH)}"
@@ -95,7 +145,7 @@ class _Run:
     def _picked(self, node: Any, at: At, inputs: list[Value], shape: tuple[int, ...] | None) -> Value:
         """One of the parts that a value was cut into. Else the first result is what was read; others are not known."""
         source = node.args[0]
-        if node.args[1] == 0 and source not in self.parts:
+        if node.args[1] in (0, "values") and source not in self.parts:
             return inputs[0]
         try:
             if source in self.parts:
@@ -124,22 +174,44 @@ class _Run:
         return type(self.module.get_submodule(str(node.target))).__name__ if node.op == "call_module" else ""
 
     def _read(self, node: Any, at: At, inputs: list[Value], shape: tuple[int, ...]) -> Value:
+        if node.meta.get(STOPPED):
+            raise Untranslatable(STOPS)
+        if not self.stale.isdisjoint(node.all_input_nodes):
+            raise Untranslatable("it reads a tensor of which a part was overwritten in place; write to a copy of it")
         if node.op == "call_module":
             own = self.module.get_submodule(str(node.target))
             layer = self.graph.replacement(at, own)
             if layer is not None:
                 return self.graph.replace(at, inputs[0], layer, shape)
             states = at.kind in ("RNN", "LSTM", "GRU") and zeros_only(node.all_input_nodes[1:])
-            itself = at.kind == "MultiheadAttention" and len(node.args) == 3 and len(node.all_input_nodes) == 1
-            alone = not node.args[1:] and len(node.all_input_nodes) == 1
-            if not (alone or itself or states):
-                raise Untranslatable(OTHERS if at.kind == "MultiheadAttention" else "it takes more than one argument")
-            return read_layer(self.graph, at, own, inputs[0])
+            causal, others = self._mask(node, at.kind, inputs[0])
+            itself = at.kind == "MultiheadAttention" and len(node.args) == 3
+            alone = not node.args[1:] or causal
+            if not (((alone or itself) and not others) or states):
+                raise Untranslatable(OTHERS if at.kind in _MASKED else "it takes more than one argument")
+            return read_layer(self.graph, at, own, inputs[0], causal=causal)
         args, kwargs = self._arguments(node)
         layer = self.graph.replacement(at)
         if layer is not None:
             return self.graph.replace(at, inputs[0], layer, shape)
         return read_call(self.graph, at, Call(at.kind, args, kwargs, shape, _BATCH))
+
+    def _mask(self, node: Any, kind: str, x: Value) -> tuple[bool, list[Any]]:
+        """Whether a layer of attention has a causal mask; what it reads beside the mask and its input."""
+        names = _MASKED.get(kind, ())
+        given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        mask = given.get("mask", given.get("src_mask", given.get("attn_mask")))
+        others = [one for one in node.all_input_nodes if one is not mask and one is not node.all_input_nodes[0]]
+        if not names or mask is None:
+            if names and given.get("is_causal"):
+                raise Untranslatable("is_causal=True is read with the mask that it is a hint of")
+            return False, others
+        hidden = self.numbers.constant(mask)
+        if hidden is None:
+            raise Untranslatable("its mask depends on the input; the causal one is read")
+        sites = math.prod(x.shape[:-1])
+        allowed, added = (~hidden, None) if hidden.dtype == bool else (hidden > NEVER, hidden)
+        return is_causal(allowed, sites, added), others
 
     def _arguments(self, node: Any) -> tuple[Any, Any]:
         return _fx().node.map_arg(node.args, self._look), _fx().node.map_arg(node.kwargs, self._look)
@@ -196,6 +268,11 @@ def _module_of(node: Any) -> str:
     return next((f"{path}." for path in reversed(list(stack)) if path), "")
 
 
+def _memory(tensor: Any) -> tuple[int, tuple[Any, ...]]:
+    """Where the numbers of a tensor are, and which of them it has."""
+    return tensor.untyped_storage()._cdata, (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+
+
 def _is_about_shapes(made: Any) -> bool:
     return not isinstance(made, _torch().Tensor | tuple | list) or isinstance(made, _torch().Size) or made is None
 
@@ -207,49 +284,3 @@ def _misfit(at: At, fault: Exception, shapes: Sequence[tuple[int, ...]]) -> str:
         f"{at.place} ({at.what}) does not fit: an example comes in with the shape {read}, and PyTorch says: {reason}. "
         "input_shape is the shape of one example as the module reads it, without the batch, such as (3, 32, 32)."
     )
-
-
-def _refuse_lazy(module: Any) -> None:
-    lazy = [name for name, value in module.named_parameters() if _torch().nn.parameter.is_lazy(value)]
-    if lazy:
-        raise ArchitectureError(
-            f"{type(module).__name__} is lazy: {lazy[0]} has no shape yet. Call the module once on a batch, "
-            "module(torch.zeros(2, *input_shape)), and then translate it."
-        )
-
-
-def _without_numbers(module: Any) -> Any:
-    """A copy whose tensors have shapes only: nothing large is copied, and nothing that runs changes the module."""
-    memo: dict[int, Any] = {}
-    for parameter in module.parameters():
-        empty = _torch().empty_like(parameter, device="meta")
-        memo[id(parameter)] = _torch().nn.Parameter(empty, requires_grad=parameter.requires_grad)
-    for buffer in module.buffers():
-        memo[id(buffer)] = _torch().empty_like(buffer, device="meta")
-    return copy.deepcopy(module, memo)
-
-
-def _defaults(module: Any) -> dict[str, Any]:
-    """Of all arguments but the first."""
-    given = list(inspect.signature(module.forward).parameters.values())[1:]
-    return {one.name: one.default for one in given if one.default is not inspect.Parameter.empty}
-
-
-def _traced(module: Any) -> Any:
-    """The calls of a module's forward, which must not depend on values."""
-    given = list(inspect.signature(module.forward).parameters.values())
-    needed = [one.name for one in given[1:] if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
-    if needed:
-        raise ArchitectureError(
-            f"{type(module).__name__}.forward needs {', '.join(needed)} beside its input. Wrap it in a module that "
-            "takes one tensor."
-        )
-    try:
-        return _fx().Tracer().trace(module, concrete_args=_defaults(module) or None)
-    except Exception as fault:  # whatever a forward does with a proxy
-        raise ArchitectureError(
-            f"{type(module).__name__}.forward cannot be read without its data ({type(fault).__name__}: "
-            f"{' '.join(str(fault).split()).rstrip('.')}). Control flow, len() and conversions that depend on the "
-            "values or the shape of the input have no one graph: take them out of forward, or decide them in __init__. "
-            "The kernel of the module as it is: everwide.empirical_ntk(module, None, x)."
-        ) from None

@@ -4,17 +4,18 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from .._words import listed
 from ..layers import SelfAttention
 from ._graph import Apply, At, Graph
 from ._layout import BATCH, Untranslatable, Value
-from ._reasons import ATTENTION
+from ._reasons import ATTENTION, DROPPED_SCORES
 from ._torch_tokens import numbers
 from ._weights import UNIFORM, Drawn
 
-Reader = Callable[[Graph, At, Any, Value], Value]
+Reader = Callable[..., Value]  # of a graph, a place, a layer and a value; `causal` is for those with attention in them
 
 
-def read_attention(graph: Graph, at: At, module: Any, x: Value) -> Value:
+def read_attention(graph: Graph, at: At, module: Any, x: Value, *, causal: bool = False) -> Value:
     """Self-attention with scores divided by the root of the width of a head: its heads stay random, and are sampled."""
     examples = 0 if module.batch_first else 1
     if x.groups[examples] != (BATCH,):
@@ -22,6 +23,8 @@ def read_attention(graph: Graph, at: At, module: Any, x: Value) -> Value:
     x.channels_at(-1, "its channels are the last axis")
     if not module._qkv_same_embed_dim or module.bias_k is not None or module.add_zero_attn:
         raise Untranslatable("keys and values of their own width, and places beside those that come in, are not read")
+    if module.training and module.dropout:
+        raise Untranslatable(DROPPED_SCORES)
     width, head = module.embed_dim, module.head_dim
     read, out = numbers(module.in_proj_weight), module.out_proj
     inner = math.sqrt(width * graph.census.variance(f"{at.place}.in_proj_weight", read, 1 / (2 * width), UNIFORM))
@@ -41,32 +44,32 @@ def read_attention(graph: Graph, at: At, module: Any, x: Value) -> Value:
         heads=module.num_heads,
         key_width=head,
         value_width=head,
+        causal=causal,
         frozen=not module.in_proj_weight.requires_grad,
     )
     drawn = Drawn(id(module.in_proj_weight), UNIFORM, width)
     return graph.apply(at, x, Apply(layer, note=ATTENTION.format(kind=at.kind, width=width), drawn=drawn))
 
 
-def encoder_layer(readers: Callable[[str], Reader]) -> Reader:
-    """`nn.TransformerEncoderLayer`, from the readers of what is inside."""
+def encoder_layer(read_one: Reader) -> Reader:
+    """`nn.TransformerEncoderLayer`, from a reader of what is inside."""
 
-    def read(graph: Graph, at: At, module: Any, x: Value) -> Value:
-        def inside(name: str, value: Value) -> Value:
-            own = getattr(module, name)
-            kind = type(own).__name__
-            known = "Linear" if kind == "NonDynamicallyQuantizableLinear" else kind
-            return readers(known)(graph, At(f"{at.place}.{name}", kind, known, is_layer=True), own, value)
+    def read(graph: Graph, at: At, module: Any, x: Value, *, causal: bool = False) -> Value:
+        def inside(name: str, value: Value, *, causal: bool = False) -> Value:
+            return _inside(read_one, graph, f"{at.place}.{name}", getattr(module, name), value, causal=causal)
 
         def attend(value: Value) -> Value:
-            return inside("dropout1", inside("self_attn", value))
+            return inside("dropout1", inside("self_attn", value, causal=causal))
 
         def feed(value: Value) -> Value:
-            hidden = graph.pointwise(At(f"{at.place}.activation", act, act), act, (inside("linear1", value),))
-            return inside("dropout2", inside("linear2", inside("dropout", hidden)))
+            return inside("dropout2", inside("linear2", inside("dropout", bend(inside("linear1", value)))))
 
-        act = getattr(module.activation, "__name__", type(module.activation).__name__.lower())
-        if act not in ("relu", "gelu"):
-            raise Untranslatable(f"its activation {act} is not read; relu and gelu are")
+        def bend(value: Value) -> Value:
+            if not callable(getattr(module.activation, "forward", None)):
+                act = _function(module.activation)
+                return graph.pointwise(At(f"{at.place}.activation", act, act), act, (value,))
+            return inside("activation", value)
+
         for norm, part in (("norm1", attend), ("norm2", feed)):
             before = inside(norm, x) if module.norm_first else x
             x = graph.pointwise(At("", "add"), "add", (x, part(before)))
@@ -76,16 +79,35 @@ def encoder_layer(readers: Callable[[str], Reader]) -> Reader:
     return read
 
 
-def encoder(read_one: Reader, readers: Callable[[str], Reader]) -> Reader:
+_FUNCTIONS = ("relu", "gelu", "silu", "mish", "selu", "tanh")  # of one tensor, and called alike in `_formula`
+
+
+def _function(activation: Any) -> str:
+    """The name of a function of torch.nn.functional."""
+    from torch.nn import functional
+
+    for name in _FUNCTIONS:
+        if activation is getattr(functional, name):
+            return name
+    found = getattr(activation, "__name__", type(activation).__name__)
+    raise Untranslatable(f"its activation {found} is not read; the functions {listed(_FUNCTIONS)} and layers are")
+
+
+def _inside(read_one: Reader, graph: Graph, place: str, own: Any, x: Value, *, causal: bool = False) -> Value:
+    """A layer inside another: of torch itself, since the forward of others is not read here."""
+    kind = type(own).__name__
+    if not type(own).__module__.startswith("torch.nn"):
+        raise Untranslatable(f"{place} is a {kind}, which is not one of torch.nn, and is not read in it")
+    known = "Linear" if kind == "NonDynamicallyQuantizableLinear" else kind
+    return read_one(graph, At(place, kind, known, is_layer=True), own, x, causal=causal)
+
+
+def encoder(read_one: Reader) -> Reader:
     """`nn.TransformerEncoder`: such layers one after the other, and a normalization."""
 
-    def read(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    def read(graph: Graph, at: At, module: Any, x: Value, *, causal: bool = False) -> Value:
         for i, layer in enumerate(module.layers):
-            place = f"{at.place}.layers.{i}"
-            x = read_one(graph, At(place, type(layer).__name__, type(layer).__name__, is_layer=True), layer, x)
-        if module.norm is None:
-            return x
-        kind = type(module.norm).__name__
-        return readers(kind)(graph, At(f"{at.place}.norm", kind, kind, is_layer=True), module.norm, x)
+            x = _inside(read_one, graph, f"{at.place}.layers.{i}", layer, x, causal=causal)
+        return x if module.norm is None else _inside(read_one, graph, f"{at.place}.norm", module.norm, x)
 
     return read

@@ -11,9 +11,23 @@ import numpy as np
 from ..layers import Identity, Scale
 from ._graph import Apply, At, Graph, renamed
 from ._layout import Untranslatable, Value
-from ._ops import LEARNED, changed, flattened, in_line, joined, normalized, put_together, reduced, spread, taken
+from ._ops import (
+    LEARNED,
+    changed,
+    flattened,
+    in_line,
+    joined,
+    largest_of,
+    normalized,
+    put_together,
+    reduced,
+    repeated,
+    spread,
+    taken,
+)
 from ._places import Places, add_places, number_of, token_beside
-from ._torch_layers import adaptive, average, dropped, glu, maximum, merged
+from ._reasons import STOPS
+from ._torch_layers import adaptive, average, dropped, glu, maximum, merged, resized
 
 _PLAIN = {  # names of calls, and of operations in `_formula`
     "abs": "abs",
@@ -55,7 +69,7 @@ _BINARY = {
     "truediv": "div",
     "true_divide": "div",
 }
-_SAME = ("contiguous", "clone", "detach", "float", "double", "to", "type")
+_SAME = ("contiguous", "clone", "float", "double", "to", "type")
 
 
 @dataclass(frozen=True)
@@ -95,12 +109,16 @@ def read_call(graph: Graph, at: At, call: Call) -> Value:
         return _binary(graph, at, call)
     if call.name in _SAME:
         return call.x
+    if call.name == "detach":
+        raise Untranslatable(STOPS)
     if call.name in _CALLS:
         return _CALLS[call.name](graph, at, call)
     if "softmax" in call.name or call.name == "scaled_dot_product_attention":
         raise Untranslatable(
             "attention and softmax that are written out have no counterpart; see everwide.SelfAttention"
         )
+    if call.name == "roll":
+        raise Untranslatable("sites that are rolled, as those of shifted windows, are not read; leave the shift out")
     raise Untranslatable(f"a call of {call.name} is not known here; put it into a module, and name that in instead=")
 
 
@@ -126,7 +144,8 @@ def _binary(graph: Graph, at: At, call: Call) -> Value:
         if not isinstance(one, Value | int | float):
             raise Untranslatable(
                 "it combines a signal with a tensor of the module that belongs to no layer: factors are read where all "
-                "are the same number, as before training, and vectors of places where they are added"
+                "are the same number, as before training, and learned vectors of places (nn.Parameter) where they are "
+                "added; fixed ones, such as sines, are not"
             )
     return graph.pointwise(at, _BINARY[call.name], operands)
 
@@ -261,6 +280,26 @@ def _max_pool(graph: Graph, at: At, call: Call) -> Value:
     return maximum(graph, at, call.x, *how)
 
 
+def _interpolate(graph: Graph, at: At, call: Call) -> Value:
+    return resized(
+        graph, at, call.x, call.shape[2:], call.option("mode", 3, "nearest"), call.kwargs.get("align_corners")
+    )
+
+
+def _expand(graph: Graph, at: At, call: Call) -> Value:
+    """Sites of size 1, repeated."""
+    return repeated(graph, at, call.x, call.shape)
+
+
+def _amax(graph: Graph, at: At, call: Call) -> Value:
+    """The largest numbers over site axes; of `max` along an axis, the first result."""
+    keep = bool(call.kwargs.get("keepdim", call.args[2] if len(call.args) > 2 else False))
+    short = Call(call.name, call.args[:2], call.kwargs, call.shape, call.batch)
+    if call.name == "max" and (call.option("dim", 1) is None or isinstance(call.option("dim", 1), Value)):
+        raise Untranslatable("max of a whole tensor, or of two, is not read; along a site axis it is")
+    return largest_of(graph, at, call.x, short.dims(), keep=keep)
+
+
 def _squeeze(graph: Graph, at: At, call: Call) -> Value:
     """Axes of size 1 go, with the sites in them: these are merged into the next one, which changes nothing."""
     return call.x.regrouped(call.shape, call.batch)
@@ -287,6 +326,7 @@ _CALLS: dict[str, Callable[[Graph, At, Call], Value]] = {
     "adaptive_avg_pool3d": _adaptive,
     **{f"adaptive_max_pool{rank}d": _adaptive for rank in (1, 2, 3)},
     **{f"max_pool{rank}d": _max_pool for rank in (1, 2, 3)},
+    "amax": _amax,
     "avg_pool1d": _avg_pool,
     "avg_pool2d": _avg_pool,
     "avg_pool3d": _avg_pool,
@@ -298,13 +338,17 @@ _CALLS: dict[str, Callable[[Graph, At, Call], Value]] = {
     "concatenate": _concat,
     "dropout": _dropout,
     "elu": _elu,
+    "expand": _expand,
+    "expand_as": _expand,
     "flatten": _flatten,
     "gelu": _gelu,
     "getitem": _item,
     "glu": _glu,
     "hardtanh": _clip,
+    "interpolate": _interpolate,
     "layer_norm": _norm,
     "leaky_relu": _leaky_relu,
+    "max": _amax,
     "mean": _reduce,
     "movedim": lambda graph, at, call: _moved(call),
     "permute": _permute,

@@ -1,14 +1,14 @@
 """Layers of `torch.nn`, by the names of their classes: PyTorch is not imported before somebody brings a module."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..activations import LeakyRelu
-from ..layers import Dropout, Identity, Scale
+from ..layers import Dropout, Identity, Scale, SiteMap
 from ._graph import Apply, At, Graph
 from ._layout import BATCH, Untranslatable, Value
 from ._ops import (
@@ -61,13 +61,19 @@ def _plain_softplus(module: Any) -> tuple[float, ...]:
     return ()
 
 
-def read_layer(graph: Graph, at: At, module: Any, x: Value) -> Value:
-    """A layer of one value."""
+def read_layer(graph: Graph, at: At, module: Any, x: Value, *, causal: bool = False) -> Value:
+    """A layer of one value; `causal`: of attention, sites see themselves and those before them."""
     if "parametrizations" in dict(module.named_children()):
         raise Untranslatable("its weights are parametrized (as by weight_norm), which changes their law")
+    if at.kind in _WEIGHTED and len({one.requires_grad for one in module.parameters()}) == 2:
+        raise Untranslatable(
+            "some of its parameters are trained and others are not: all of them are frozen here, or none"
+        )
     if at.kind in _POINTWISE:
         name, options = _POINTWISE[at.kind](module)
         return graph.pointwise(at, name, (x, *options))
+    if causal:
+        return _CAUSAL[at.kind](graph, at, module, x, causal=True)
     if at.kind in _READERS:
         return _READERS[at.kind](graph, at, module, x)
     raise Untranslatable(_reason(module, at.kind, x))
@@ -188,6 +194,36 @@ def adaptive(graph: Graph, at: At, x: Value, size: Any, *, mean: bool = True) ->
     return (pooled if mean else largest)(graph, at, x, axes, Window(window, window, "VALID"))
 
 
+def resized(graph: Graph, at: At, x: Value, want: Sequence[int], mode: str, align: bool | None) -> Value:
+    """Sites interpolated to others, one axis after the other: the matrix of each is what PyTorch makes of the unit."""
+    import torch
+
+    plain = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    for axis, count in zip(range(2, len(x.groups)), want, strict=True):
+        group = x.groups[axis]
+        if len(group) != 1 or group[0] not in x.sites or plain not in ("nearest", "nearest-exact", "linear", "area"):
+            raise Untranslatable(
+                f"mode={mode!r} of {x.words()}: nearest, linear and area are read, of site axes that are not merged"
+            )
+        if x.size[group[0]] != count:
+            unit = torch.eye(x.size[group[0]], dtype=torch.float64)[None]
+            made = torch.nn.functional.interpolate(unit, size=count, mode=plain, align_corners=align)
+            x = graph.apply(at, x, Apply(SiteMap(made[0].numpy().T, axis=int(group[0]))))
+    return x
+
+
+def _upsample(graph: Graph, at: At, module: Any, x: Value) -> Value:
+    have, scale = x.described(1)[2:], module.scale_factor
+    size = _tuple(module.size, len(have)) if scale is None else None
+    scales = () if scale is None else _tuple(scale, len(have))
+    want = size or tuple(math.floor(int(n) * s) for n, s in zip(have, scales, strict=True))
+    if module.recompute_scale_factor is not True and any(float(s) != int(s) for s in scales):
+        raise Untranslatable(
+            "factors that are not whole numbers are read with recompute_scale_factor=True, or as a size"
+        )
+    return resized(graph, at, x, want, module.mode, module.align_corners)
+
+
 def _adaptive(graph: Graph, at: At, module: Any, x: Value) -> Value:
     return adaptive(graph, at, x, module.output_size, mean="Avg" in at.kind)
 
@@ -286,7 +322,7 @@ def _prelu(graph: Graph, at: At, module: Any, x: Value) -> Value:
 
 
 def _tuple(value: Any, rank: int) -> tuple[Any, ...]:
-    return (value,) * rank if isinstance(value, int) or value is None else tuple(value)
+    return (value,) * rank if isinstance(value, int | float) or value is None else tuple(value)
 
 
 _READERS: dict[str, Callable[[Graph, At, Any, Value], Value]] = {
@@ -303,6 +339,9 @@ _READERS: dict[str, Callable[[Graph, At, Any, Value], Value]] = {
     "PReLU": _prelu,
     "RMSNorm": _layer_norm,
     "SyncBatchNorm": _batch_norm,
+    "Upsample": _upsample,
+    "UpsamplingNearest2d": _upsample,
+    "UpsamplingBilinear2d": _upsample,
     "Dropout": _dropout,
     "AlphaDropout": _dropout,
     "FeatureAlphaDropout": _dropout,
@@ -320,11 +359,11 @@ for _rank in ("1d", "2d", "3d"):
         f"Dropout{_rank}": _dropout,
     }
 
+_WEIGHTED = ("Linear", "RNN", "LSTM", "GRU", "MultiheadAttention", *(n for n in _READERS if n.startswith("Conv")))
 
-def _reader(kind: str) -> Callable[[Graph, At, Any, Value], Value]:
-    return _READERS[kind]
-
-
-_READERS["MultiheadAttention"] = read_attention
-_READERS["TransformerEncoderLayer"] = encoder_layer(_reader)
-_READERS["TransformerEncoder"] = encoder(_READERS["TransformerEncoderLayer"], _reader)
+_CAUSAL = {
+    "MultiheadAttention": read_attention,
+    "TransformerEncoderLayer": encoder_layer(read_layer),
+    "TransformerEncoder": encoder(read_layer),
+}
+_READERS |= _CAUSAL

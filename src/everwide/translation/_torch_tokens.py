@@ -60,7 +60,7 @@ class Constants:
             own = self.module.get_submodule(str(node.target))
             if type(own).__name__ == "Embedding" and read and read[0] in self.counts:
                 require_places(str(node.target), shape[-2], own.num_embeddings)
-                self.places[node] = _places(str(node.target), own.weight, shape, drawn=True)
+                self.places[node] = places_of(str(node.target), own.weight, shape, drawn=True)
         elif name == "arange":
             self.counts.add(node)
         elif name in _SHAPES_ONLY and read and read[0] in self.places:
@@ -74,12 +74,13 @@ class Constants:
             dict(own).get(name) for own in (self.module.named_parameters(), self.module.named_buffers())
         )
         if parameter is not None:
-            self.places[node] = _places(name, parameter, shape)
+            self.places[node] = places_of(name, parameter, shape)
         elif buffer is not None and _is_count(buffer):
             self.counts.add(node)
 
 
-def _places(name: str, parameter: Any, shape: tuple[int, ...], *, drawn: bool = False) -> Places:
+def places_of(name: str, parameter: Any, shape: tuple[int, ...], *, drawn: bool = False) -> Places:
+    """A parameter of the module, as it comes in that shape to where it is read."""
     size, trained = tuple(parameter.shape), parameter.requires_grad
     return Places(name, numbers(parameter), id(parameter), size, trained, drawn, shape)
 

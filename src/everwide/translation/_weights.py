@@ -11,6 +11,7 @@ from .._words import listed, number
 from ..signal import ArchitectureError
 
 _MAX_Z = 6.0  # standard errors by which a variance may differ: a network has hundreds of them, and all are looked at
+_MANY = 30  # numbers whose mean tells whether they are drawn around zero
 _TRUNCATED_STD = 0.87962566103423978  # of a standard normal number between -2 and 2
 
 
@@ -66,6 +67,7 @@ class Census:
         array = np.asarray(values, np.float64)
         measured = float(np.mean(array**2)) if array.size else 0.0
         if self.variances is Variances.MEASURED:
+            self._require_centred(name, array)
             return measured
         error = expected * math.sqrt((law.kurtosis - 1) / max(array.size, 1))
         beyond = float(np.abs(array).max(initial=0.0)) > law.largest * math.sqrt(expected) * (1 + 1e-4)
@@ -76,6 +78,18 @@ class Census:
                 f"{name} has the variance {number(measured, 3)}{largest} (drawn: {number(expected, 3)}{bound})"
             )
         return expected
+
+    def _require_centred(self, name: str, array: np.ndarray) -> None:
+        """Weights and biases of a limit are drawn around zero: those that all begin with 0.1 are none of these."""
+        same = array.size > 1 and bool((array == array.flat[0]).all())
+        mean, error = float(array.mean()), float(array.std()) / math.sqrt(max(array.size, 1))
+        if (same and mean != 0) or (array.size >= _MANY and abs(mean) > _MAX_Z * error):
+            what = f"is {number(mean, 3)} everywhere" if same else f"has the mean {number(mean, 3)}"
+            raise ArchitectureError(
+                f"{name} {what}: a limit of infinite width has weights and biases that are drawn around zero. Let them "
+                "begin with zeros, or with random numbers; the kernel of the module as it is: "
+                "everwide.empirical_ntk(module, None, x)."
+            )
 
     def constant(self, name: str, values: Any, expected: float) -> None:
         """Numbers that all begin with the same value."""

@@ -1,0 +1,194 @@
+"""JAX modules that do more than their layers show, and masks: read as they compute, or refused."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+from flax import nnx
+
+import everwide as ew
+from everwide import ArchitectureError
+from everwide._walk import walk
+from translation.draws import equinox_kernels, nnx_kernels, require_agreement
+
+pytestmark = pytest.mark.once
+KEY = jr.key(0)
+
+
+class Flax(nnx.Module):
+    """A module around a function of its layers and its input."""
+
+    def __init__(self, fn, **layers):
+        rngs = nnx.Rngs(0)
+        self.fn = nnx.static(fn)
+        self.first, self.last = nnx.Linear(6, 8, rngs=rngs), nnx.Linear(8, 2, rngs=rngs)
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+
+    def __call__(self, x):
+        return self.fn(self, x)
+
+
+class Equinox(eqx.Module):
+    """The same of Equinox."""
+
+    layers: dict
+    fn: object = eqx.field(static=True)
+
+    def __init__(self, fn, **layers):
+        self.fn = fn
+        first, last = eqx.nn.Linear(6, 8, key=KEY), eqx.nn.Linear(8, 2, key=KEY)
+        self.layers = {"first": first, "last": last, **layers}
+
+    def __call__(self, x):
+        return self.fn(self.layers, x)
+
+
+def attend():
+    return nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0))
+
+
+def masked(mask):
+    return Flax(lambda m, x: m.attend(m.first(x), mask=mask(x)), attend=attend())
+
+
+def heads(**options):
+    attention = eqx.nn.MultiheadAttention(2, 8, key=KEY)
+
+    def run(m, x):
+        x = jax.vmap(m["first"])(x)
+        return m["attend"](x, x, x, **options)
+
+    return Equinox(run, attend=attention)
+
+
+def scaled(layer):
+    return jax.tree.map(lambda a: 2 * a if eqx.is_array(a) else a, layer)
+
+
+def doubled(m, x):
+    m.first.kernel[...] = 2 * m.first.kernel[...]
+    return m.last(m.first(x))
+
+
+SEQUENCE = (5, 6)
+TRI = jnp.tri(5, dtype=bool)
+REFUSED = {
+    "stopped": (Flax(lambda m, x: m.last(jax.lax.stop_gradient(m.first(x)))), (6,), "stops gradients.*frozen=True"),
+    "stopped weights": (
+        Equinox(lambda m, x: m["last"](jax.lax.stop_gradient(m["first"])(x))),
+        (6,),
+        "first.*stops gradients",
+    ),
+    "other weights": (Equinox(lambda m, x: m["last"](scaled(m["first"])(x))), (6,), "weights are changed where it is"),
+    "other weights of Flax": (Flax(doubled), (6,), "weights are changed where it is called"),
+    "whole numbers": (Flax(lambda m, x: m.last(m.first(x).astype(int).astype(float))), (6,), "rounds a signal"),
+    "noise in a call": (
+        Flax(
+            lambda m, x: m.d(m.first(x), deterministic=False), d=nnx.Dropout(0.5, deterministic=True, rngs=nnx.Rngs(0))
+        ),
+        (6,),
+        "Dropout is called with deterministic=False.*module.train",
+    ),
+    "statistics in a call": (
+        Flax(
+            lambda m, x: m.n(m.first(x), use_running_average=False),
+            n=nnx.BatchNorm(8, use_running_average=True, rngs=nnx.Rngs(0)),
+        ),
+        (6,),
+        "BatchNorm is called with use_running_average=False",
+    ),
+    "noise in a call of Equinox": (
+        Equinox(lambda m, x: m["d"](m["first"](x), key=KEY, inference=False), d=eqx.nn.Dropout(0.5, inference=True)),
+        (6,),
+        "Dropout is called with inference=False.*inference_mode",
+    ),
+    "attention that is used twice": (
+        Flax(lambda m, x: m.attend(m.attend(m.first(x))), attend=attend()),
+        SEQUENCE,
+        "has the weights of attend",
+    ),
+    "another mask": (masked(lambda x: jnp.eye(5, dtype=bool)), SEQUENCE, "of masks, the causal one is read"),
+    "a mask of the input": (masked(lambda x: x[:, None, None, :, 0] > 0), SEQUENCE, "mask depends on the input"),
+    "another mask of Equinox": (heads(mask=TRI.T), SEQUENCE, "of masks, the causal one is read"),
+    "heads that are processed": (
+        heads(process_heads=lambda q, k, v: (2 * q, k, v)),
+        SEQUENCE,
+        "a signal by a signal",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_modules_that_do_more_than_they_show(name):
+    module, shape, message = REFUSED[name]
+    with jax.numpy_dtype_promotion("standard"), pytest.raises(ArchitectureError, match=f"(?s){message}"):
+        ew.from_module(module, shape)
+
+
+def test_a_call_without_noise_has_none():
+    quiet = Equinox(lambda m, x: m["last"](m["d"](m["first"](x), inference=True)), d=eqx.nn.Dropout(0.5))
+    assert [type(layer).__name__ for layer in ew.from_module(quiet, (6,)).net.layers] == ["Dense", "Dense"]
+
+
+CAUSAL = {
+    "a mask of Flax": (masked(lambda x: nnx.make_causal_mask(jnp.ones(x.shape[:2]))), True),
+    "a mask of shapes": (masked(lambda x: nnx.make_causal_mask(x[..., 0])), True),
+    "a mask of numbers": (masked(lambda x: TRI), True),
+    "all": (masked(lambda x: jnp.ones((5, 5), bool)), False),
+    "by name": (Flax(lambda m, x: m.attend(m.first(x), is_causal=True), attend=attend()), True),
+    "of Equinox": (heads(mask=TRI), True),
+    "of all heads of Equinox": (heads(mask=jnp.broadcast_to(TRI, (2, 5, 5))), True),
+    "none of Equinox": (heads(), False),
+}
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_masks_are_read(name):
+    module, causal = CAUSAL[name]
+    with jax.numpy_dtype_promotion("standard"):
+        limit = ew.from_module(module, SEQUENCE)
+    assert [v.layer.causal for v in walk(limit.net) if isinstance(v.layer, ew.SelfAttention)] == [causal]
+
+
+class Decoder(nnx.Module):
+    """A causal block, read at its second token."""
+
+    def __init__(self, width, rngs):
+        self.embed, self.head = nnx.Linear(24, width, rngs=rngs), nnx.Linear(width, 256, rngs=rngs)
+        self.attend = nnx.MultiHeadAttention(4, width, decode=False, rngs=rngs)
+
+    def __call__(self, x):
+        x = self.embed(x)
+        return self.head((x + self.attend(x, mask=nnx.make_causal_mask(x[..., 0])))[:, 1])
+
+
+class CausalHeads(eqx.Module):
+    """The same of Equinox."""
+
+    embed: eqx.nn.Linear
+    attend: eqx.nn.MultiheadAttention
+    head: eqx.nn.Linear
+
+    def __init__(self, width, key):
+        a, b, c = jr.split(key, 3)
+        self.embed, self.head = eqx.nn.Linear(24, width, key=a), eqx.nn.Linear(width, 256, key=b)
+        self.attend = eqx.nn.MultiheadAttention(4, width, key=c)
+
+    def __call__(self, x):
+        x = jax.vmap(self.embed)(x)
+        return self.head((x + self.attend(x, x, x, mask=jnp.tri(len(x), dtype=bool)))[1])
+
+
+@pytest.mark.slow
+def test_a_causal_block_of_flax():
+    with jax.numpy_dtype_promotion("standard"):
+        kernels = nnx_kernels(Decoder, 100)
+        require_agreement(lambda width: Decoder(width, nnx.Rngs(0)), (3, 24), kernels, draws=32)
+
+
+@pytest.mark.slow
+def test_a_causal_block_of_equinox():
+    kernels = equinox_kernels(CausalHeads, 100)
+    require_agreement(lambda width: CausalHeads(width, KEY), (3, 24), kernels, draws=32)

@@ -1,0 +1,139 @@
+"""Attention that PyTorch modules write out: what is read of it, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import everwide as ew
+from everwide import ArchitectureError
+from everwide._walk import walk
+from everwide.kernel import Example
+from everwide.translation._heads import Heads, Relative
+
+torch = pytest.importorskip("torch")
+nn, F = torch.nn, torch.nn.functional
+
+from translation.draws import require_agreement  # noqa: E402
+from translation.test_torch_modules import torch_kernels  # noqa: E402
+from translation.test_torch_refusals import Module  # noqa: E402
+from translation.torch_attention_modules import HEADS, SAMPLED_CASES, Gpt, Masked  # noqa: E402 - where there is torch
+from translation.torch_attention_modules import Relative as Distances  # noqa: E402
+
+pytestmark = pytest.mark.wide
+
+
+def heads_of(module, shape):
+    """The layers of attention that were read, and the whole translation."""
+    limit = ew.from_module(module.eval(), shape)
+    return [visit.layer for visit in walk(limit.net) if isinstance(visit.layer, Heads)]
+
+
+@pytest.mark.parametrize("name", SAMPLED_CASES)
+def test_torch_attention_that_is_written_out_is_read(name):
+    make, shape, _, layers = SAMPLED_CASES[name]
+    limit = ew.from_module(make(8).eval(), shape)
+    assert layers <= {type(visit.layer).__name__ for visit in walk(limit.net)}
+    assert "sampled" in {str(row.outcome) for row in limit.rows}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLED_CASES)
+def test_torch_attention_that_is_written_out(name):
+    make, shape, draws, _ = SAMPLED_CASES[name]
+    require_agreement(lambda width: make(width).eval(), shape, torch_kernels(make, draws), draws=32)
+
+
+def test_torch_both_ways_to_write_attention_are_one():
+    one, two = (heads_of(Gpt(16, fused=fused), (3, 24))[0] for fused in (True, False))
+    assert one == two == Heads(HEADS, 16, 16, 0.5, causal=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_torch_heads_compute_what_attention_computes(causal):
+    """With a table that is added to the scores, for two heads and values of another width."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(5, 2, n)).astype(np.float32) for n in (3, 3, 4))
+    table, where = rng.normal(size=7).astype(np.float32), rng.integers(0, 7, (2, 5, 5)).astype(np.int32)
+    layer = Heads(2, 6, 8, 0.7, causal, Relative(where.tobytes(), ew.Dense(7)))
+    x = np.concatenate([a.reshape(5, -1) for a in (q, k, v)], -1)
+    params = layer.init(jax.random.key(0), x.shape, parametrization="standard")
+    params = type(params)(jnp.asarray(table[None]), None, params.fans)
+    ours = layer.forward(params, Example(jnp.asarray(x))).x
+    bias = torch.as_tensor(table[where])
+    bias = bias.masked_fill(torch.triu(torch.ones(5, 5, dtype=torch.bool), 1), -torch.inf) if causal else bias
+    heads = (torch.as_tensor(a).transpose(0, 1) for a in (q, k, v))
+    theirs = F.scaled_dot_product_attention(*heads, attn_mask=bias, scale=0.7).transpose(0, 1).reshape(5, -1)
+    np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_torch_entries_of_tables_are_read(own):
+    """Numbers that a module takes from its table are those that the layer takes, for every head and pair of sites."""
+    module = Distances(8, own=own)
+    (layer,) = heads_of(module, (3, 24))
+    table = (module.table if own else module.table.weight).detach().numpy()
+    where = np.frombuffer(layer.relative.entries, np.int32).reshape(HEADS, 3, 3)
+    np.testing.assert_array_equal(table.reshape(-1)[where], module.bias(3)[0].detach().numpy())
+    assert layer.factor == 1
+    np.testing.assert_allclose(layer.relative.table.affine.w_std, 2 if own else 1, rtol=1e-5)
+
+
+def test_torch_causal_masks_are_read():
+    limit = ew.from_module(Masked(8).eval(), (3, 24))
+    causal = [visit.layer.causal for visit in walk(limit.net) if isinstance(visit.layer, ew.SelfAttention)]
+    assert causal == [True, True]
+
+
+def single(change, **more):
+    """One head, whose scores are changed."""
+
+    def run(m, x):
+        q, k, v = m.q(x), m.k(x), m.v(x)
+        return change(m, q @ k.transpose(1, 2) / 8**0.5) @ v
+
+    return Module(run, **{name: nn.Linear(6, 8) for name in "qkv"}, **more)
+
+
+def test_torch_one_head_is_read():
+    assert heads_of(single(lambda m, s: s.softmax(-1)), (5, 6)) == [Heads(1, 8, 8, 1 / 8**0.5)]
+
+
+REFUSED = {
+    "no softmax": (lambda m, s: s, "where a softmax made them"),
+    "a softmax over queries": (lambda m, s: s.softmax(1), "softmax of the scores of attention is not read"),
+    "another mask": (
+        lambda m, s: s.masked_fill(torch.eye(5, dtype=torch.bool), -1e9).softmax(-1),
+        "of masks, the causal one is read",
+    ),
+    "what a mask is filled with": (
+        lambda m, s: s.masked_fill(torch.tril(torch.ones(5, 5)) == 0, 0.0).softmax(-1),
+        "masked_fill of the scores",
+    ),
+    "numbers that are not learned": (lambda m, s: (s + torch.arange(5.0)).softmax(-1), "a mask of the shape"),
+    "a table behind a function": (
+        lambda m, s: (s + torch.tanh(m.t)).softmax(-1),
+        "adds numbers to the scores that are no parameters",
+    ),
+    "another function of scores": (lambda m, s: torch.relu(s), "relu of the scores of attention"),
+    "dropout": (lambda m, s: F.dropout(s.softmax(-1), 0.5), "dropout of attention"),
+    "temperatures that are learned": (lambda m, s: (s * m.t[0, 0]).softmax(-1), "mul of the scores"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_torch_attention_that_is_not_known(name):
+    change, message = REFUSED[name]
+    with pytest.raises(ArchitectureError, match=f"(?s){message}"):
+        ew.from_module(single(change, t=nn.Parameter(torch.randn(5, 5))), (5, 6))
+
+
+def test_torch_windows_of_attention_are_refused_where_they_are_cut():
+    def windows(m, x):
+        x = torch.roll(m.q(x), (-1, -1), (1, 2))
+        n, height, width, channels = x.shape
+        return x.view(n, height // 2, 2, width // 2, 2, channels).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, channels)
+
+    message = r"(?s)roll.*windows.*view .*cuts an axis into pieces.*\(test_torch_attention.py, line \d+\)"
+    with pytest.raises(ArchitectureError, match=message):
+        ew.from_module(Module(windows, q=nn.Linear(6, 8)), (4, 4, 6))
