@@ -117,6 +117,19 @@ REFUSED = {
         (6,),
         "only single site axes can be indexed",
     ),
+    "a factor that is not whole": (
+        Module(lambda m, x: nn.functional.interpolate(m.c(x), scale_factor=1.3), c=nn.Conv2d(3, 3, 1)),
+        (3, 4, 3),
+        "not whole numbers.*recompute_scale_factor",
+    ),
+    "a resize that is smoothed": (
+        Module(
+            lambda m, x: nn.functional.interpolate(m.c(x), size=(2, 2), mode="bilinear", antialias=True),
+            c=nn.Conv2d(3, 3, 1),
+        ),
+        (3, 4, 3),
+        "antialias=True is not read",
+    ),
 }
 nn.utils.parametrizations.weight_norm(REFUSED["an encoder with parametrized layers"][0].e.linear1)
 

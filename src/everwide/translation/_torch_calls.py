@@ -27,7 +27,7 @@ from ._ops import (
 )
 from ._places import Places, add_places, number_of, token_beside
 from ._reasons import STOPS
-from ._torch_layers import adaptive, average, dropped, glu, maximum, merged, resized
+from ._torch_layers import adaptive, average, check_factors, dropped, glu, maximum, merged, resized
 
 _PLAIN = {  # names of calls, and of operations in `_formula`
     "abs": "abs",
@@ -281,9 +281,13 @@ def _max_pool(graph: Graph, at: At, call: Call) -> Value:
 
 
 def _interpolate(graph: Graph, at: At, call: Call) -> Value:
-    return resized(
-        graph, at, call.x, call.shape[2:], call.option("mode", 3, "nearest"), call.kwargs.get("align_corners")
-    )
+    scale = call.option("scale_factor", 2, None)
+    scales = scale if isinstance(scale, tuple | list) else () if scale is None else (scale,)
+    check_factors(scales, call.option("recompute_scale_factor", 5, None))
+    if call.option("antialias", 6, False):
+        raise Untranslatable("antialias=True is not read; without it, nearest, linear and area are")
+    mode, align = call.option("mode", 3, "nearest"), call.option("align_corners", 4, None)
+    return resized(graph, at, call.x, call.shape[2:], mode, align)
 
 
 def _expand(graph: Graph, at: At, call: Call) -> Value:

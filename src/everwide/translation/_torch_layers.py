@@ -217,11 +217,16 @@ def _upsample(graph: Graph, at: At, module: Any, x: Value) -> Value:
     size = _tuple(module.size, len(have)) if scale is None else None
     scales = () if scale is None else _tuple(scale, len(have))
     want = size or tuple(math.floor(int(n) * s) for n, s in zip(have, scales, strict=True))
-    if module.recompute_scale_factor is not True and any(float(s) != int(s) for s in scales):
+    check_factors(scales, module.recompute_scale_factor)
+    return resized(graph, at, x, want, module.mode, module.align_corners)
+
+
+def check_factors(scales: Sequence[float], recompute: bool | None) -> None:
+    """PyTorch places sites by the factor itself, not by the sizes, unless it is told to."""
+    if recompute is not True and any(float(s) != int(s) for s in scales):
         raise Untranslatable(
             "factors that are not whole numbers are read with recompute_scale_factor=True, or as a size"
         )
-    return resized(graph, at, x, want, module.mode, module.align_corners)
 
 
 def _adaptive(graph: Graph, at: At, module: Any, x: Value) -> Value:
