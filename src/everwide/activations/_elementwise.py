@@ -189,6 +189,7 @@ class Elementwise(AbstractActivation):
         self.name = name or f"Elementwise({getattr(fn, '__name__', repr(fn))})"
         if not all(math.isfinite(k) for k in self.kinks):
             raise ArchitectureError(f"{self.name}: kinks={kinks!r} must be finite numbers. Leave the others out.")
+        _check_hashable(fn, self.name)
         check_elementwise(fn, self.name)
 
     def __repr__(self) -> str:
@@ -227,6 +228,17 @@ class Elementwise(AbstractActivation):
     def _tolerance(self, like: Array) -> float:
         exact = _KINKED if self.kinks else _SMOOTH
         return exact if jnp.finfo(like.dtype).bits > 32 else _SINGLE
+
+
+def _check_hashable(fn: Callable[[Array], Array], name: str) -> None:
+    """Raise where two networks could not be told to have the same function, as a module that holds arrays."""
+    try:
+        hash(fn)
+    except TypeError as fault:
+        raise ArchitectureError(
+            f"{name}: the function must be hashable, since a kernel is compiled for it, but {fault}. Write it as a plain "
+            "function whose numbers are Python's: lambda x: jnp.tanh(2.0 * x)."
+        ) from None
 
 
 @functools.lru_cache(256)
