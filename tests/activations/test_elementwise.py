@@ -91,3 +91,14 @@ def test_slopes_are_derivatives_and_finite_at_the_edges():
 def test_named_activations_pickle_and_say_their_name():
     for activation, _, _ in NAMED.values():
         assert repr(pickle.loads(pickle.dumps(activation))) == repr(activation)
+
+
+def test_a_function_that_cannot_be_hashed_is_refused():
+    class Scaled(eqx.Module):
+        by: jax.Array
+
+        def __call__(self, x):
+            return jnp.tanh(self.by * x)
+
+    with pytest.raises(ew.ArchitectureError, match=r"must be hashable.*plain function"):
+        ew.Elementwise(Scaled(jnp.asarray(2.0)))

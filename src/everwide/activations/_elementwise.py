@@ -189,6 +189,7 @@ class Elementwise(AbstractActivation):
         self.name = name or f"Elementwise({getattr(fn, '__name__', repr(fn))})"
         if not all(math.isfinite(k) for k in self.kinks):
             raise ArchitectureError(f"{self.name}: kinks={kinks!r} must be finite numbers. Leave the others out.")
+        _check_hashable(fn, self.name)
         check_elementwise(fn, self.name)
 
     def __repr__(self) -> str:
@@ -229,35 +230,46 @@ class Elementwise(AbstractActivation):
         return exact if jnp.finfo(like.dtype).bits > 32 else _SINGLE
 
 
+def _check_hashable(fn: Callable[[Array], Array], name: str) -> None:
+    """Raise where two networks could not be told to have the same function, as a module that holds arrays."""
+    try:
+        hash(fn)
+    except TypeError as fault:
+        raise ArchitectureError(
+            f"{name}: the function must be hashable, since a kernel is compiled for it, but {fault}. Write it as a plain "
+            "function whose numbers are Python's: lambda x: jnp.tanh(2.0 * x)."
+        ) from None
+
+
+@functools.lru_cache(256)
 def check_elementwise(fn: Callable[[Array], Array], name: str) -> None:
     """Raise unless `fn` maps floats to floats, one by one, and has a derivative."""
 
     def look(x: Array, moved: Array) -> tuple[Array, Array, Array]:
         return *jax.jvp(fn, (x,), (jnp.ones_like(x),)), fn(moved)
 
-    with jax.ensure_compile_time_eval():
-        points = np.linspace(-1.3, 1.7, 6).reshape(2, 3)
-        x = jnp.asarray(points)
-        points[0, 0] = 0.4
-        try:
-            y, slope, other = jax.jit(look)(x, jnp.asarray(points))  # one short program, not many
-        except Exception as fault:
-            raise ArchitectureError(
-                f"{name}: the function failed on a float array of shape {x.shape} ({type(fault).__name__}: {fault}). "
-                "It must be written with jax.numpy and have a derivative (jax.jvp)."
-            ) from fault
-        if y.shape != x.shape or y.dtype != x.dtype:
-            raise ArchitectureError(
-                f"{name}: expected an elementwise function, but an array of shape {x.shape} and dtype {x.dtype} became "
-                f"one of shape {y.shape} and dtype {y.dtype}. Reductions and casts belong into other layers."
-            )
-        if not np.allclose(np.asarray(other).ravel()[1:], np.asarray(y).ravel()[1:], rtol=1e-4, equal_nan=True):
-            raise ArchitectureError(
-                f"{name}: expected an elementwise function, but one element of its input changes other elements of "
-                "its output (as in a softmax or a norm). Such functions have no limit as an activation."
-            )
-        if not np.all(np.isfinite(np.asarray(y))) or not np.all(np.isfinite(np.asarray(slope))):
-            raise ArchitectureError(
-                f"{name}: the function or its derivative is not finite at {np.asarray(x).ravel().tolist()}. "
-                "It must be defined for all numbers."
-            )
+    x = np.linspace(-1.3, 1.7, 6, dtype=jax.dtypes.canonicalize_dtype(float)).reshape(2, 3)
+    moved = x.copy()
+    moved[0, 0] = 0.4
+    try:  # one short program, run at once even while another is traced
+        y, slope, other = map(np.asarray, jax.jit(look).lower(x, moved).compile()(x, moved))
+    except Exception as fault:
+        raise ArchitectureError(
+            f"{name}: the function failed on a float array of shape {x.shape} ({type(fault).__name__}: {fault}). "
+            "It must be written with jax.numpy and have a derivative (jax.jvp)."
+        ) from fault
+    if y.shape != x.shape or y.dtype != x.dtype:
+        raise ArchitectureError(
+            f"{name}: expected an elementwise function, but an array of shape {x.shape} and dtype {x.dtype} became "
+            f"one of shape {y.shape} and dtype {y.dtype}. Reductions and casts belong into other layers."
+        )
+    if not np.allclose(other.ravel()[1:], y.ravel()[1:], rtol=1e-4, equal_nan=True):
+        raise ArchitectureError(
+            f"{name}: expected an elementwise function, but one element of its input changes other elements of "
+            "its output (as in a softmax or a norm). Such functions have no limit as an activation."
+        )
+    if not np.all(np.isfinite(y)) or not np.all(np.isfinite(slope)):
+        raise ArchitectureError(
+            f"{name}: the function or its derivative is not finite at {x.ravel().tolist()}. "
+            "It must be defined for all numbers."
+        )

@@ -13,7 +13,7 @@ A kink at zero makes the coefficients decay slowly, but in a known way: see `_ta
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..gaussian import safe_reciprocal, safe_sqrt
-from ._quadrature import REACH, SHARED, Function, Order, Rule, in_blocks, legendre, line_rule, with_slope
+from ._quadrature import REACH, SHARED, Function, Order, Rule, in_blocks, legendre, line_rules, with_slope
 
 _NODES = 12
 _CROWD = 2  # nodes crowd towards infinitely high terms, which matter for nearly parallel inputs
@@ -84,9 +84,9 @@ def no_tail(std: Array) -> Tail:
 def is_smooth_at_zero(fn: Function) -> bool:
     """Whether the first derivatives do not jump there: what is left out then falls fast, and a tail tells nothing."""
     x, both = _one_sided()
-    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        points = np.concatenate([x, np.linspace(-1.0, 1.0, 9)])
-        slopes = np.asarray(jax.jit(lambda x: with_slope(fn, x)[1])(points))  # one short program; the rest is numpy's
+    points = np.concatenate([x, np.linspace(-1.0, 1.0, 9)])
+    with jax.enable_x64(True):  # one short program, run at once even while another is traced; the rest is numpy's
+        slopes = np.asarray(jax.jit(lambda x: with_slope(fn, x)[1]).lower(points).compile()(points))
     jumps, size = both @ slopes[: len(x)], np.abs(both) @ np.abs(slopes[: len(x)])
     jumps = np.where(np.isfinite(jumps) & (np.abs(jumps) > _ROUNDING * np.finfo(float).eps * size), jumps, 0)
     return bool(np.all(np.abs(jumps)[:_FIRST] <= _SMOOTH * max(1.0, float(np.abs(slopes[len(x) :]).max()))))
@@ -176,7 +176,7 @@ def _hermite_at_zero(n: np.ndarray) -> np.ndarray:
 
 
 _BLOCK, _SHORT = 32, 4  # terms that XLA fuses into one pass over a tile; for derivatives, short of long compilations
-_ORDERS = {128: SHARED, 512: Order(64, 128, 9.5)}
+_ORDERS = {128: SHARED, 512: (Order(64, 128, 9.5),)}
 LENGTHS = tuple(_ORDERS)  # numbers of terms to try: enough for most networks, and more
 _NOISE = 16  # rounding errors of a row, in units of the precision
 
@@ -207,6 +207,7 @@ def expand(coefficients: Array, tail: Tail, slope: Array) -> Side:
     return Side(coefficients, tail.where(helps), missing * safe_reciprocal(slope), unknown)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def coefficients(fn: Function, points: tuple[float, ...], terms: int, std: Array) -> Array:
     """Of `f'(std z)` for a vector of rows, by quadrature."""
     return in_blocks(lambda s: _coefficients(fn, points, terms, s), std)
@@ -228,13 +229,13 @@ def add_up(one: Side, two: Side, correlation: Array, complement: Array) -> Sums:
 
 
 @jax.custom_jvp
-def _series(c: Array, left: Array, right: Array) -> tuple[Array, Array]:
+def _series(c: Array, left: Array, right: Array) -> Array:
     k = np.arange(len(left))
     return _polynomials(_BLOCK, c, left, right, 1 / (k + 1), np.ones(len(k)))
 
 
 @_series.defjvp
-def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     """Written out so that reverse mode keeps no tile a term: all tangents are polynomials in `c` again."""
     (c, left, right), (dc, dleft, dright) = primals, tangents
     k = np.arange(len(left))
@@ -246,33 +247,34 @@ def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[tuple[Ar
     by_c = _polynomials(_SHORT, c, up(left), up(right), (k + 1) / (k + 2), k + 1.0)
     by_left = _polynomials(_SHORT, c, dleft, right, *weights)
     by_right = _polynomials(_SHORT, c, left, dright, *weights)
-    moved = tuple(d * dc + a + b for d, a, b in zip(by_c, by_left, by_right, strict=True))
-    return _series(c, left, right), (moved[0], moved[1])
+    return _series(c, left, right), by_c * dc + by_left + by_right
 
 
-def _polynomials(block: int, c: Array, left: Array, right: Array, *weights: np.ndarray) -> Any:
+def _polynomials(block: int, c: Array, left: Array, right: Array, *weights: np.ndarray) -> Array:
     """`sum_k w_k left_k right_k c^k` for each of the weights, by Horner's rule, a block of terms a pass."""
 
     def fold(a):
-        return jnp.flip(a.reshape(-1, block, *a.shape[1:]), 0)
+        return jnp.flip(a, 0).reshape(-1, block, *a.shape[1:])
 
-    scaled = fold(jnp.asarray(np.stack(weights, 1), c.dtype))
+    shape = jnp.broadcast_shapes(c.shape, left.shape[1:], right.shape[1:])
+    scale = jnp.asarray(np.stack(weights, 1).reshape(-1, len(weights), *(1,) * len(shape)), c.dtype)
+    left = left.reshape(len(left), 1, *(1,) * (len(shape) + 1 - left.ndim), *left.shape[1:])
 
-    def body(sums: tuple[Array, ...], terms: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], None]:
-        lefts, rights, scale = terms
-        for i in reversed(range(block)):
-            product = lefts[i] * rights[i]
-            sums = tuple(total * c + scale[i, j] * product for j, total in enumerate(sums))
+    def body(sums: Array, terms: tuple[Array, Array]) -> tuple[Array, None]:
+        for one, other in zip(*map(jnp.unstack, terms), strict=True):
+            sums = sums * c + one * other
         return sums, None
 
-    zero = jnp.zeros(jnp.broadcast_shapes(c.shape, left.shape[1:], right.shape[1:]), c.dtype)
-    return jax.lax.scan(body, (zero,) * len(weights), (fold(left), fold(right), scaled))[0]
+    zero = jnp.zeros((len(weights), *shape), c.dtype)
+    return jax.lax.scan(body, zero, (fold(scale * left), fold(right)))[0]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
 def _coefficients(fn: Function, points: tuple[float, ...], terms: int, std: Array) -> Array:
-    rule = line_rule(points, 0.0, std, _ORDERS[terms])
-    return project(rule, with_slope(fn, std * rule.nodes)[1], terms)
+    rule = line_rules(points, std, *_ORDERS[terms])
+    slope = with_slope(fn, std * rule.nodes)[1]
+    cut = _ORDERS[terms][0].nodes(points)
+    return project(Rule(rule.nodes[:cut], rule.weights[:cut]), slope[:cut], terms)
 
 
 @_coefficients.defjvp
@@ -284,7 +286,7 @@ def _(
     Written out so that reverse mode keeps coefficients, not the Hermite polynomials at all nodes.
     """
     (std,), (moved,) = primals, tangents
-    rule = line_rule(points, 0.0, std, _ORDERS[terms])
+    rule = line_rules(points, std, _ORDERS[terms][0])
     slope, curvature = with_slope(lambda x: with_slope(fn, x)[1], std * rule.nodes)
     change = project(rule, rule.nodes * curvature, terms)
     for p in (p for p in points if p != 0):
@@ -305,12 +307,13 @@ def _jump(fn: Function, point: float, dtype: jnp.dtype) -> Array:
 def project(rule: Rule, values: Array, terms: int) -> Array:
     """`E[values he_k]` for all `k < terms`, along a new leading axis."""
     weighted = rule.weights * values
-    root = jnp.sqrt(jnp.arange(terms + 1, dtype=values.dtype))
+    root = np.sqrt(np.arange(terms + 1))
 
-    def body(state: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Array]:
+    def body(state: tuple[Array, Array], roots: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         before, now = state
-        after = (rule.nodes * now - root[k] * before) / root[k + 1]
+        after = (rule.nodes * now - roots[0] * before) / roots[1]
         return (now, after), jnp.sum(weighted * now, 0)
 
     start = jnp.zeros_like(rule.nodes), jnp.ones_like(rule.nodes)
-    return jax.lax.scan(body, start, jnp.arange(terms))[1]
+    roots = jnp.asarray(root[:-1], values.dtype), jnp.asarray(root[1:], values.dtype)
+    return jax.lax.scan(body, start, roots)[1]

@@ -26,8 +26,12 @@ class Order(NamedTuple):
     far: int
     reach: float
 
+    def nodes(self, points: tuple[float, ...]) -> int:
+        """Of a whole rule: there is a piece on both sides of each point."""
+        return 2 * len(points) * (self.near + self.far)
 
-SHARED = Order(64, 64, 9.5)  # of moments and of short expansions: one rule for both is compiled once
+
+SHARED = Order(64, 64, 9.5), Order(48, 36, 8.5)  # of moments, and their error, and of short expansions: compiled once
 
 
 class Rule(NamedTuple):
@@ -48,27 +52,44 @@ def with_slope(fn: Function, x: Array) -> tuple[Array, Array]:
 
 def line_rule(points: tuple[float, ...], mean: Array | float, std: Array, order: Order) -> Rule:
     """A rule for functions of `mean + std z` that are smooth between the sorted `points`; `std` is positive."""
-    if points == (0.0,) and isinstance(mean, float) and mean == 0:
-        return _around_zero(GRAIN / jnp.maximum(std, GRAIN), order)
     places = jnp.stack([jnp.broadcast_to(jnp.clip((p - mean) / std, -FAR, FAR), std.shape) for p in points])
     return gaussian_rule(places, GRAIN / jnp.maximum(std, GRAIN), order)
 
 
-def _around_zero(grain: Array, order: Order) -> Rule:
-    """`gaussian_rule` for one point at zero: a shorter program, since far nodes are the same for all rows."""
-    ratio = 1 / grain
-    x, weights = _even(jnp.zeros_like(grain), jnp.log(ratio + jnp.sqrt(1 + ratio * ratio)), order.near)
-    up = jnp.exp(x)
-    down = 1 / up
-    crowded = grain * ((up - down) / 2), grain * ((up + down) / 2) * weights
+def line_rules(points: tuple[float, ...], std: Array, *orders: Order) -> Rule:
+    """Rules for functions of `std z`, one after the other: what is evaluated for all of them is compiled once."""
+    if points == (0.0,):
+        return _around_zero(GRAIN / jnp.maximum(std, GRAIN), orders)
+    rules = [line_rule(points, 0.0, std, order) for order in orders]
+    return Rule(*(jnp.concatenate(parts) for parts in zip(*rules, strict=True)))
+
+
+def _around_zero(grain: Array, orders: tuple[Order, ...]) -> Rule:
+    """`gaussian_rule` for one point at zero, where far nodes are the same for all rows: two passes over the nodes."""
 
     def column(a: np.ndarray) -> Array:
-        return jnp.broadcast_to(jnp.asarray(a, x.dtype).reshape(-1, *(1,) * grain.ndim), (order.far, *grain.shape))
+        return jnp.asarray(a.reshape(-1, *(1,) * grain.ndim), grain.dtype)
 
-    even = map(column, legendre(order.far, 1.0, order.reach))
-    nodes, weights = (jnp.concatenate([near, far]) for near, far in zip(crowded, even, strict=True))
+    near, place, share = map(column, _tables(orders))
+    ratio = 1 / grain
+    length = jnp.log(ratio + jnp.sqrt(1 + ratio * ratio))  # arcsinh
+    up = jnp.exp(length * jnp.where(near > 0, place, 0))
+    down = 1 / up  # one exponential for both, sinh and cosh
+    nodes = jnp.where(near > 0, grain * ((up - down) / 2), place)
+    weights = share * jnp.where(near > 0, grain * length * ((up + down) / 2), 1)
     weights = weights * (jnp.exp(-0.5 * nodes**2) * (2 * np.pi) ** -0.5)
-    return Rule(jnp.concatenate([-nodes, nodes]), jnp.concatenate([weights, weights]))
+    both = jnp.stack([-nodes, nodes], 1), jnp.stack([weights, weights], 1)
+    return Rule(*(a.reshape(-1, *grain.shape) for a in both))
+
+
+@functools.cache
+def _tables(orders: tuple[Order, ...]) -> tuple[np.ndarray, ...]:
+    """Which nodes are near zero; the places of these between 0 and 1, of others as they are; and weights."""
+    parts = []
+    for order in orders:
+        parts.append((np.ones(order.near), *legendre(order.near, 0.0, 1.0)))
+        parts.append((np.zeros(order.far), *legendre(order.far, 1.0, order.reach)))
+    return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
 
 def gaussian_rule(points: Array, grain: Array, order: Order) -> Rule:
@@ -185,7 +206,6 @@ def _outer_rule(
     return gaussian_rule(jnp.sort(jnp.stack(first + crossings), 0), grain, precision.outer)
 
 
-_FINE, _COARSE = SHARED, Order(48, 36, 8.5)
 _DECADES = 9
 _BLOCK = 2048
 T = TypeVar("T")
@@ -202,6 +222,7 @@ class Rows(NamedTuple):
     error: Array
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))  # traced once for all layers
 def row_moments(fn: Function, points: tuple[float, ...], var: Array) -> Rows:
     """By a rule that is cut at `points`; a second rule and Stein's identity tell the error."""
     # a constant is the limit of a narrow Gaussian
@@ -242,17 +263,16 @@ def in_blocks(rule: Callable[[Array], T], rows: Array) -> T:
 
 
 def _with_error(fn: Function, points: tuple[float, ...], std: Array) -> tuple[Array, ...]:
-    fine, coarse = (_moments(fn, points, std, order) for order in (_FINE, _COARSE))
-    size = jnp.sqrt(fine[1]), fine[1], fine[2], jnp.sqrt(fine[2])
-    apart = [jnp.abs(a - b) * safe_reciprocal(s) for a, b, s in zip(fine, coarse, size, strict=False)]
-    by_parts = jnp.abs(fine[4] - std * fine[3]) * safe_reciprocal(size[0])  # a jump of f is no part of f'
-    return *fine[:4], jax.lax.stop_gradient(jnp.max(jnp.stack([*apart, by_parts]), 0))
-
-
-def _moments(fn: Function, points: tuple[float, ...], std: Array, order: Order) -> tuple[Array, ...]:
-    rule = line_rule(points, 0.0, std, order)
+    rule = line_rules(points, std, *SHARED)
     f, slope = with_slope(fn, std * rule.nodes)
-    return tuple(rule.mean(a) for a in (f, f * f, slope * slope, slope, rule.nodes * f))
+    values = rule.weights * jnp.stack([f, f * f, slope * slope, slope, rule.nodes * f])
+    cut = SHARED[0].nodes(points)
+    fine, coarse = jnp.sum(values[:, :cut], 1), jnp.sum(values[:, cut:], 1)
+    mean, moment, square, mean_slope, by_parts = fine
+    size = jnp.stack([jnp.sqrt(moment), moment, square, jnp.sqrt(square)])
+    apart = jnp.max(jnp.abs(fine - coarse)[:4] * safe_reciprocal(size), 0)
+    jump = jnp.abs(by_parts - std * mean_slope) * safe_reciprocal(size[0])  # a jump of f is no part of f'
+    return mean, moment, square, mean_slope, jax.lax.stop_gradient(jnp.maximum(apart, jump))
 
 
 def complement(pair: GaussianPair) -> Array:
