@@ -97,8 +97,8 @@ def test_lines_of_code_are_counted(tmp_path):
 
 def test_the_library_is_no_larger_than_it_must_be():
     # 19 500 for the house as it was drawn; a new room (real networks, their curves and rates, architectures, modules
-    # with recurrent, sampled and token layers, solvers of many rows) asks for its own here.
-    assert sum(code_lines(path) for path in SOURCES) <= 38_700
+    # with recurrent, sampled and token layers and attention written out, solvers of many rows) asks for its own here.
+    assert sum(code_lines(path) for path in SOURCES) <= 39_600
 
 
 def private_neighbours(path: Path) -> Iterator[str]:

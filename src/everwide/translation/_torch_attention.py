@@ -89,8 +89,8 @@ def _function(activation: Any) -> str:
     for name in _FUNCTIONS:
         if activation is getattr(functional, name):
             return name
-    found = getattr(activation, "__name__", type(activation).__name__)
-    raise Untranslatable(f"its activation {found} is not read; the functions {listed(_FUNCTIONS)} and layers are")
+    name = getattr(activation, "__name__", type(activation).__name__)
+    raise Untranslatable(f"its activation {name} is not read; the functions {listed(_FUNCTIONS)} and layers are")
 
 
 def _inside(read_one: Reader, graph: Graph, place: str, own: Any, x: Value, *, causal: bool = False) -> Value:

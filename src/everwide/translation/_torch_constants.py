@@ -47,14 +47,14 @@ class Evaluated:
         if not isinstance(self.known.get(node), torch.Tensor) or node in seen or node in self.values:
             return {}  # sizes, or what depends on the input
         seen[node] = None
-        found = {}
+        tables = {}
         if node.op == "call_module":
-            found[str(node.target)] = self.module.get_submodule(str(node.target)).weight
+            tables[str(node.target)] = self.module.get_submodule(str(node.target)).weight
         elif node.op == "get_attr" and str(node.target) in dict(self.module.named_parameters()):
-            found[str(node.target)] = dict(self.module.named_parameters())[str(node.target)]
+            tables[str(node.target)] = dict(self.module.named_parameters())[str(node.target)]
         for one in node.all_input_nodes:
-            found |= self._tables(one, seen)
-        return found
+            tables |= self._tables(one, seen)
+        return tables
 
     def _run(self, node: Any, instead: Mapping[str, Any]) -> Any:
         import torch

@@ -90,10 +90,10 @@ def _refuse_added(scores: Scores, name: str) -> None:
 
 def _added(scores: Scores, other: Any, numbers: Evaluated) -> Scores:
     """A causal mask, or numbers of a learned table."""
-    found = numbers.entries(other)
-    if found is not None and scores.relative is None:
-        return replace(scores, relative=found)
-    mask = None if found is not None else numbers.constant(other)
+    entries = numbers.entries(other)
+    if entries is not None and scores.relative is None:
+        return replace(scores, relative=entries)
+    mask = None if entries is not None else numbers.constant(other)
     if mask is None:
         raise Untranslatable("it adds to the scores what is no entry of one table, and no mask")
     return replace(scores, causal=scores.causal or is_causal(mask > NEVER, scores.sites, mask))

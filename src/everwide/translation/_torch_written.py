@@ -35,17 +35,17 @@ class Written:
         try:
             if node.meta.get(STOPPED):
                 raise Untranslatable(STOPS)
-            found = self._found(node, at)
+            result = self._found(node, at)
         except Untranslatable as fault:
             read = [self.values[one] for one in node.all_input_nodes if one in self.values]
             read += [self.scores[one].queries for one in node.all_input_nodes if one in self.scores]
-            found = self.graph.refuse(at, read, f"{fault}{line_of(node)}", tuple(self.known[node].shape))
-        if isinstance(found, Value):
-            self.values[node] = found
+            result = self.graph.refuse(at, read, f"{fault}{line_of(node)}", tuple(self.known[node].shape))
+        if isinstance(result, Value):
+            self.values[node] = result
             return
-        self.scores[node] = found
+        self.scores[node] = result
         if at.kind in ("iadd", "masked_fill_"):  # whoever reads the same tensor later sees what was written
-            self.scores[node.args[0]] = found
+            self.scores[node.args[0]] = result
 
     def _found(self, node: Any, at: At) -> Scores | Value:
         if at.kind == _WHOLE:
