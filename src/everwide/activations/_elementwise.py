@@ -236,8 +236,8 @@ def _check_hashable(fn: Callable[[Array], Array], name: str) -> None:
         hash(fn)
     except TypeError as fault:
         raise ArchitectureError(
-            f"{name}: the function must be hashable, since a kernel is compiled for it, but {fault}. Write it as a plain "
-            "function whose numbers are Python's: lambda x: jnp.tanh(2.0 * x)."
+            f"{name}: the function must be hashable, since a kernel is compiled for it, but {fault}. Write it as a "
+            "plain function whose numbers are Python's: lambda x: jnp.tanh(2.0 * x)."
         ) from None
 
 

@@ -58,6 +58,7 @@ class Evaluated:
 
     def _run(self, node: Any, instead: Mapping[str, Any]) -> Any:
         import torch
+        from torch.fx.node import map_arg
 
         if not isinstance(node, torch.fx.Node):
             return node
@@ -68,7 +69,7 @@ class Evaluated:
             return made  # about shapes
         if node in self.values or node.op == "placeholder":
             return None
-        args, kwargs = (torch.fx.node.map_arg(one, lambda n: self._run(n, instead)) for one in (node.args, node.kwargs))
+        args, kwargs = (map_arg(one, lambda n: self._run(n, instead)) for one in (node.args, node.kwargs))
         if any(self._run(one, instead) is None for one in node.all_input_nodes):
             return None
         try:

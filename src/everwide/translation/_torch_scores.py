@@ -142,7 +142,9 @@ def whole_attention(graph: Graph, at: At, args: Sequence[Any], options: Mapping[
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given = dict(zip(names, args, strict=False)) | dict(options)
     query, key, value = (given.get(name) for name in names[:3])
-    if not all(isinstance(one, Value) for one in (query, key, value)) or given.get("enable_gqa"):
+    if not (isinstance(query, Value) and isinstance(key, Value) and isinstance(value, Value)) or given.get(
+        "enable_gqa"
+    ):
         raise Untranslatable("queries, keys and values must be signals, of as many heads")
     if given.get("dropout_p"):
         raise Untranslatable(DROPPED_SCORES)

@@ -1,6 +1,7 @@
 """What PyTorch can say of a module before it is read: its calls, on tensors without numbers."""
 
 import copy
+import importlib
 import inspect
 import operator
 import os
@@ -14,8 +15,8 @@ STOPPED = "everwide_stopped"  # in the meta of a node: gradients were off when i
 
 
 def _torch() -> Any:
+    importlib.import_module("torch.fx")
     import torch  # whoever brings a module has loaded it
-    import torch.fx
 
     return torch
 
