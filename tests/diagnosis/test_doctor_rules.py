@@ -41,6 +41,8 @@ def named(*records, **facts):
 
 
 FALLING = (1.0, 0.8, 0.5, 0.3, 0.2, 0.1, 0.05)
+FALLING_SLOWLY = (1.0, 1.0, 1.0, 0.99, 0.8, 0.7, 0.6)
+EVEN = dict.fromkeys("ab", GROUP)
 
 
 class TestCatapults:
@@ -129,6 +131,19 @@ class TestLengths:
     def test_steps_that_could_not_in_the_end(self):
         assert named(looks(far=(0.9, 0.9, 0.9, 0.9, 0.8, 1.2, 1.6)), curves([0.01] * 7)) == []
 
+    @pytest.mark.parametrize(
+        ("rate", "value", "names"),
+        [(2e-4, FALLING_SLOWLY, ["rate too small"]), (2e-3, FALLING_SLOWLY, []), (2e-4, 0.9, [])],
+        ids=["slight", "usual", "still"],
+    )
+    def test_slight_steps_of_adam_are_noisy_and_too_small(self, rate, value, names):
+        far = (0.9, 0.9, 0.9, 0.9, 1.6, 1.2, 0.9)
+        assert named(looks(far=far, value=value, rate=rate, groups=EVEN), optimizer="adam") == names
+
+    def test_weights_that_are_lost_have_not_decayed(self):
+        lost = looks(value=0.95, weights=(1.0, 1.0, 1.0, 1.0, None, None, None))
+        assert named(lost, curves((1.8, *[0.2] * 6))) == ["rate too large"]
+
     def test_weights_that_decay(self):
         shrinking = (1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.2)
         assert named(looks(value=0.9, weights=shrinking)) == ["weight decay too large"]
@@ -195,9 +210,18 @@ class TestLayers:
         calm = [look | {"groups": dict.fromkeys("abc", GROUP)} for look in rose]
         assert named(calm, **facts) == ["no warm-up"]
 
-    @pytest.mark.parametrize(("biases", "name"), [(50.0, "initialization"), (0.0, "exploding signals")])
-    def test_biases_that_make_a_loss_explode(self, biases, name):
-        layers = {"a": GROUP | {"biases": biases}, "b": GROUP | {"biases": 0.1}}
+    @pytest.mark.parametrize(
+        ("biases", "update", "name"),
+        [
+            (50.0, 0.1, "initialization"),
+            (0.0, 0.1, "exploding signals"),
+            (50.0, 48.0, "exploding signals"),
+            (50.0, None, "exploding signals"),
+        ],
+        ids=["large", "none", "moved", "torn"],
+    )
+    def test_biases_that_make_a_loss_explode(self, biases, update, name):
+        layers = {"a": GROUP | {"biases": biases, "update": update}, "b": GROUP | {"biases": 0.1}}
         assert named(
             looks(groups=layers, told=(told([40.0], 0, first=40.0), *[told([0.1], s) for s in STEPS[1:]]))
         ) == [name]

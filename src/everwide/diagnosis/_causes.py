@@ -107,7 +107,7 @@ def exploding(s: Signs, before: list[str]) -> Cause | None:
         times = s.first / s.chance
         text = f"before anything was learned the loss was {s.first:.3g}, {times:.3g} times that of knowing nothing"
         name = max(layers, key=lambda n: layers[n].get("biases") or 0.0, default="")
-        if name and (layers[name].get("biases") or 0.0) > lim.BIASED:
+        if name and _began_biased(layers[name]):
             began = f"the biases of {name} began at about {layers[name]['biases']:.2g}"
             return Cause("initialization", f"{began}, and {text}", f"Start the biases of {name} at 0")
         factor = times ** (-1 / depth)
@@ -121,6 +121,12 @@ def exploding(s: Signs, before: list[str]) -> Cause | None:
         change = f"{1 / factor:.2g}" if kind.startswith("exploding") else f"{factor:.2g}"
         return Cause(kind, text, f"Multiply the weights of all {depth} layers by {change}, or normalize")
     return None
+
+
+def _began_biased(layer: Record) -> bool:
+    """Whether biases were large before the first step, which may have made them so."""
+    biases, moved = layer.get("biases") or 0.0, layer["update"]
+    return moved is not None and biases - moved > lim.BIASED
 
 
 def dead(s: Signs, before: list[str]) -> Cause | None:

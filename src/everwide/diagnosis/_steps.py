@@ -122,8 +122,8 @@ def decay(s: Signs, before: list[str]) -> Cause | None:
     """Weights that decay faster than they learn."""
     if before or len(s.vitals) < 3 or s.last is None or s.last < lim.UNDONE * s.reference:
         return None
-    first, last = (v["weights"] or 0.0 for v in (s.vitals[0], s.vitals[-1]))
-    if not last < lim.LIGHTER * first:
+    first, last = (v["weights"] for v in (s.vitals[0], s.vitals[-1]))
+    if first is None or last is None or not last < lim.LIGHTER * first:
         return None
     text = f"the weights have shrunk to {100 * last / first:.2g} % of what they were, and the loss is {s.last:.3g}"
     return Cause("weight decay too large", text, "Take a tenth of it")
@@ -204,7 +204,10 @@ def small(s: Signs, before: list[str]) -> Cause | None:
     if not looked or looked[-1]["step"] < lim.SEEN * s.steps or (s.last or 0.0) < lim.UNFINISHED * s.reference / 2:
         return None
     further = [v["far"] / v["start"] for v in looked]
-    calm = all(np.median(some) < lim.STILL for some in (further, further[-lim.RECENT :]))
+    falls = looked[-1]["value"] < lim.FALLS * max(v["value"] for v in looked[-lim.RECENT :])
+    slight = s.adam and bool(s.rates) and np.median(s.rates) < lim.USUAL
+    most = lim.STILL_FALLING if falls and slight else lim.STILL  # where much is noise, longer steps lead nowhere, too
+    calm = all(np.median(some) < most for some in (further, further[-lim.RECENT :]))
     ratios = [r for step, r in s.ratios() if step in {v["step"] for v in looked}]
     slow = s.adam or (bool(ratios) and max(ratios) < lim.SMALL)
     if not (calm and slow):

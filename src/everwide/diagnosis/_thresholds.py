@@ -20,6 +20,8 @@ MISLABELLED, LEARNED = 0.09, 0.5  # share of rows whose label ranks third or wor
 # leave of the loss. A run that ended before that had taken this part of its steps.
 SURPRISED, STAYS, LATE = 0.95, 0.92, 0.3
 SMALL, STILL, RECENT = 0.02, 1.0, 3  # of the edge; times the loss, where a far longer step leads, in the last looks too
+# The same for Adam, where rates are smaller than usual, and the loss fell to that share in the last looks.
+STILL_FALLING, USUAL, FALLS = 2.0, 5e-4, 0.95
 UNFINISHED, UNLEARNED = 0.1, 0.25  # of the loss of knowing nothing: there is something, or much, left to learn
 LIGHTER, UNDONE = 0.5, 0.5  # of the weights at the start, and of the loss of knowing nothing: decay took the rest
 SEEN = 0.05  # of the run: one look beyond it, at least
