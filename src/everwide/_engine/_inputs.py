@@ -42,7 +42,7 @@ class Rows:
         """`size` examples from `start` on; a ragged end repeats its last example, so that shapes never change."""
         index = np.minimum(np.arange(start, start + size), len(self.x) - 1)
         part = slice(start, start + size) if start + size <= len(self.x) else index
-        x, mask, graph = jax.tree.map(lambda a: jax.device_put(a[part]), (self.x, self.mask, self.graph))
+        x, mask, graph = jax.tree.map(lambda a: jax.numpy.asarray(a[part]), (self.x, self.mask, self.graph))
         return Inputs(x, mask, Edges(*graph) if isinstance(graph, tuple) else graph)
 
 

@@ -47,7 +47,7 @@ class Part(AbstractLayer):
 
 def _part_of(source: tuple[int, ...], start: int) -> tuple[int, ...]:
     """Draws of a layer from a channel on; of such draws, from a later channel on."""
-    is_part = source[-1] < -1
+    is_part = bool(source) and source[-1] < -1
     return (*source[:-1], source[-1] - start) if is_part else (*source, -2 - start)
 
 
