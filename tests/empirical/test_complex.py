@@ -123,7 +123,7 @@ def test_real_and_imaginary_blocks(name, centred):
     assert {plan.names[i] for i in plan.plain} == plain
 
 
-@pytest.mark.parametrize("name", ["machine", "deep", "looked up"])
+@pytest.mark.parametrize("name", ["deep", *(pytest.param(n, marks=pytest.mark.slow) for n in ("machine", "looked up"))])
 def test_a_holomorphic_function(name):
     f, params, x, _ = MODELS[name]
     jacobians = jax.tree.leaves(

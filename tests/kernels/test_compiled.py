@@ -165,7 +165,12 @@ def test_numbers_are_those_of_matrices_over_all_pairs_of_sites(name):
     assert_close(fast.diagonal(x1), reference(kernel, x1))
 
 
-@pytest.mark.parametrize("name", ["3x3", "dense at every site", "frozen", "speeds", "no bias", "curved tail, flatten"])
+_TWINS = "dense at every site", "no bias", "curved tail, flatten"
+
+
+@pytest.mark.parametrize(
+    "name", ["3x3", "frozen", "speeds", *(pytest.param(n, marks=pytest.mark.slow) for n in _TWINS)]
+)
 def test_the_standard_parametrization(name):
     kernel = kernel_of(name, parametrization="standard")
     x1, x2 = batch(kernel, 2), batch(kernel, 3, seed=1)
