@@ -14,6 +14,7 @@ from everwide.translation._heads import Heads, Relative
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
 
+
 from translation.draws import require_agreement  # noqa: E402
 from translation.test_torch_modules import torch_kernels  # noqa: E402
 from translation.test_torch_refusals import Module  # noqa: E402
@@ -137,3 +138,34 @@ def test_torch_windows_of_attention_are_refused_where_they_are_cut():
     message = r"(?s)roll.*windows.*view .*cuts an axis into pieces.*\(test_torch_attention.py, line \d+\)"
     with pytest.raises(ArchitectureError, match=message):
         ew.from_module(Module(windows, q=nn.Linear(6, 8)), (4, 4, 6))
+
+
+class TwiceMasked(Gpt):
+    """Hides one more site, after the causal mask or before it; masks come from many small steps."""
+
+    def __init__(self, width, *, last, hides=True):
+        super().__init__(width, fused=False)
+        self.last, self.hides = last, hides
+
+    def attend(self, x):
+        q, k, v = self.read(x).split(self.width, dim=2)
+        places = torch.arange(x.shape[1])
+        for _ in range(40):
+            places = places + 0
+        causal = places[:, None] < places[None, :]
+        other = (places[:, None] >= 0) & (places[None, :] == 1)
+        masks = (causal, other) if self.last else (other, causal)
+        scores = q @ k.transpose(-2, -1)
+        for mask in masks if self.hides else (causal, causal):
+            scores = scores.masked_fill(mask, float("-inf"))
+        return self.project(F.softmax(scores, dim=-1) @ v)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_torch_every_mask_is_looked_at(last):
+    with pytest.raises(ew.ArchitectureError, match="of masks, the causal one is read"):
+        ew.from_module(TwiceMasked(16, last=last).eval(), (3, 24))
+
+
+def test_torch_masks_of_many_steps_are_computed_once():
+    assert [one.causal for one in heads_of(TwiceMasked(16, last=True, hides=False), (3, 24))] == [True]

@@ -127,7 +127,7 @@ def _chance(facts: Record) -> float | None:
         return None
     if facts.get("loss") == "Mse":
         return facts.get("outputs", 1) * targets["std"] ** 2 / 2
-    if facts.get("loss") == "BinaryCrossEntropy":
-        share = targets["mean"]
+    share = targets["mean"]
+    if facts.get("loss") == "BinaryCrossEntropy" and 0 < share < 1:
         return -facts.get("outputs", 1) * (share * math.log(share) + (1 - share) * math.log(1 - share))
     return None

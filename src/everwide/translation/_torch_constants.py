@@ -19,7 +19,7 @@ class Evaluated:
 
     def constant(self, node: Any) -> np.ndarray | None:
         """The numbers of a node, or a number; `None` where they depend on the input."""
-        made = self._run(node, {})
+        made = self._run(node, {}, {})
         return None if made is None or getattr(made, "is_meta", False) else np.asarray(made)
 
     def entries(self, node: Any) -> Found | None:
@@ -31,7 +31,7 @@ class Evaluated:
         import torch
 
         count = torch.arange(table.numel(), dtype=torch.float64)
-        one, two = (self._run(node, {name: a.reshape(table.shape)}) for a in (count, count.flip(0)))
+        one, two = (self._run(node, {name: a.reshape(table.shape)}, {}) for a in (count, count.flip(0)))
         if one is None or two is None or not torch.equal(two, table.numel() - 1 - one):
             return None  # numbers that are more than taken from the table
         where = one.numpy()
@@ -56,7 +56,13 @@ class Evaluated:
             tables |= self._tables(one, seen)
         return tables
 
-    def _run(self, node: Any, instead: Mapping[str, Any]) -> Any:
+    def _run(self, node: Any, instead: Mapping[str, Any], done: dict[Any, Any]) -> Any:
+        """What a node is, each computed once (`done`); `None` where that depends on the input."""
+        if node not in done:
+            done[node] = self._computed(node, instead, done)
+        return done[node]
+
+    def _computed(self, node: Any, instead: Mapping[str, Any], done: dict[Any, Any]) -> Any:
         import torch
         from torch.fx.node import map_arg
 
@@ -69,8 +75,8 @@ class Evaluated:
             return made  # about shapes
         if node in self.values or node.op == "placeholder":
             return None
-        args, kwargs = (map_arg(one, lambda n: self._run(n, instead)) for one in (node.args, node.kwargs))
-        if any(self._run(one, instead) is None for one in node.all_input_nodes):
+        args, kwargs = (map_arg(one, lambda n: self._run(n, instead, done)) for one in (node.args, node.kwargs))
+        if any(done[one] is None for one in node.all_input_nodes):
             return None
         try:
             with torch.no_grad():

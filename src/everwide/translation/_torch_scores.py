@@ -77,7 +77,7 @@ def weighed(scores: Scores, name: str, options: Mapping[str, Any], others: Seque
     if name in ("masked_fill", "masked_fill_") and plain[1:] == [True] and others[1] <= NEVER:
         hidden = numbers.constant(others[0])
         if hidden is not None:
-            return replace(scores, causal=scores.causal or is_causal(~hidden.astype(bool), scores.sites))
+            return replace(scores, causal=is_causal(~hidden.astype(bool), scores.sites) or scores.causal)
     raise Untranslatable(
         f"{name} of the scores of attention is not read: factors, tables, causal masks and softmax are"
     )
@@ -96,7 +96,7 @@ def _added(scores: Scores, other: Any, numbers: Evaluated) -> Scores:
     mask = None if entries is not None else numbers.constant(other)
     if mask is None:
         raise Untranslatable("it adds to the scores what is no entry of one table, and no mask")
-    return replace(scores, causal=scores.causal or is_causal(mask > NEVER, scores.sites, mask))
+    return replace(scores, causal=is_causal(mask > NEVER, scores.sites, mask) or scores.causal)
 
 
 def attended(graph: Graph, at: At, scores: Scores, values: Value) -> Value:
@@ -142,9 +142,8 @@ def whole_attention(graph: Graph, at: At, args: Sequence[Any], options: Mapping[
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given = dict(zip(names, args, strict=False)) | dict(options)
     query, key, value = (given.get(name) for name in names[:3])
-    if not (isinstance(query, Value) and isinstance(key, Value) and isinstance(value, Value)) or given.get(
-        "enable_gqa"
-    ):
+    grouped = given.get("enable_gqa")
+    if grouped or not (isinstance(query, Value) and isinstance(key, Value) and isinstance(value, Value)):
         raise Untranslatable("queries, keys and values must be signals, of as many heads")
     if given.get("dropout_p"):
         raise Untranslatable(DROPPED_SCORES)
