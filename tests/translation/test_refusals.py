@@ -35,7 +35,7 @@ CALLS = {
     "control flow": (branch_on_values, r"cannot be read without its data \(TracerBoolConversionError\).*empirical_ntk"),
     "a softmax": (lambda m, x: nnx.softmax(m.last(nnx.relu(m.first(x)))), "softmax.*leave.*to the loss"),
     "weights by hand": (lambda m, x: m.first(x) @ jnp.ones((8, 2)), "multiplies by weights that belong to no layer"),
-    "an array of its own": (lambda m, x: m.first(x) + jnp.arange(8.0), r"an array of shape \(7, 8\)|an array of shape"),
+    "an array of its own": (lambda m, x: m.first(x) * jnp.arange(8.0), r"an array of shape \(7, 8\)|an array of shape"),
     "a function of the data": (lambda m, x: m.first(jnp.tanh(x)), "function of the raw input.*do it to the data"),
     "activations of sums": (
         lambda m, x: m.last(nnx.relu(nnx.relu(m.first(x)) + m.first(x) * 0 + 1.0)),
@@ -172,3 +172,13 @@ def test_the_table_can_be_printed_and_kept():
     assert kept["rows"][0]["outcome"] == "changed"
     assert "1/3" in kept["rows"][0]["note"]
     assert kept["parametrization"] == "standard"
+
+
+def test_complex_weights_are_refused_with_the_sentence_of_complex_inputs():
+    module = eqx.nn.Linear(4, 3, dtype=jnp.complex64, key=KEY)
+    sentence = r"weight is complex \(complex64\). Complex data not supported"
+    with jax.numpy_dtype_promotion("standard"), pytest.raises(InputError, match=sentence):
+        ew.from_module(module, (4,), variances="framework")
+    torch = pytest.importorskip("torch")
+    with pytest.raises(InputError, match=sentence):
+        ew.from_module(torch.nn.Sequential(torch.nn.Linear(4, 3, dtype=torch.complex64)), (4,))

@@ -100,6 +100,39 @@ def test_torch_one_head_is_read():
     assert heads_of(single(lambda m, s: s.softmax(-1)), (5, 6)) == [Heads(1, 8, 8, 1 / 8**0.5)]
 
 
+def summed(scores, values, heads):
+    """Attention by `torch.einsum`; the equations of the scores, and of what is summed."""
+
+    def run(m, x):
+        q, k, v = (one(x).view(x.size(0), x.size(1), heads, -1) if heads else one(x) for one in (m.q, m.k, m.v))
+        weights = (torch.einsum(scores, q, k) / 2).softmax(-1)
+        return torch.einsum(values, weights, v).reshape(x.size(0), x.size(1), 8)
+
+    return Module(run, **{name: nn.Linear(6, 8) for name in "qkv"})
+
+
+@pytest.mark.parametrize("scores", ["bihd, bjhd -> bhij", "bjhd,bihd->bhij"])
+def test_torch_einsum_of_heads_is_read(scores):
+    assert heads_of(summed(scores, "bhij,bjhd->bihd", 2), (5, 6)) == [Heads(2, 8, 8, 0.5)]
+
+
+def test_torch_einsum_of_one_head_is_read():
+    assert heads_of(summed("bid,bjd->bij", "bij,bjd->bid", 0), (5, 6)) == [Heads(1, 8, 8, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("scores", "values"),
+    [
+        ("bid,bjd->bij", "bij,bid->bjd"),
+        ("bid,bie->bde", "bij,bjd->bid"),
+        ("...id,...jd->...ij", "bij,bjd->bid"),
+    ],
+)
+def test_torch_other_equations_are_refused(scores, values):
+    with pytest.raises(ArchitectureError, match=r"the equation .* is not one of attention|a product of two signals is"):
+        ew.from_module(summed(scores, values, 0), (8, 6))
+
+
 REFUSED = {
     "no softmax": (lambda m, s: s, "where a softmax made them"),
     "a softmax over queries": (lambda m, s: s.softmax(1), "softmax of the scores of attention is not read"),

@@ -34,7 +34,7 @@ def one_draw(module, x):
     y = module(x)
     norms = torch.nn.BatchNorm2d | torch.nn.GroupNorm | torch.nn.LayerNorm | torch.nn.RMSNorm | torch.nn.InstanceNorm1d
     trained = [layer for layer in module.modules() if not isinstance(layer, norms)]
-    parameters = [parameter for layer in trained for parameter in layer.parameters(recurse=False)]
+    parameters = [one for layer in trained for one in layer.parameters(recurse=False) if one.requires_grad]
     slopes = []
     for one in y[:, 0]:
         grads = torch.autograd.grad(one, parameters, retain_graph=True)

@@ -145,7 +145,11 @@ REFUSED = {
     ),
     "pieces of channels": (two(lambda m, x: torch.relu(m.a(x).view(-1, 2, 4))), (6,), "cut into pieces of 2 x 4"),
     "a part of the input": (two(lambda m, x: m.b(x[:, :8])), (9,), "do it to the data"),
-    "mixing tokens": (two(lambda m, x: m.b(m.a(x).transpose(1, 2))), (8, 6), "acts on the last axis"),
+    "bilinear maps": (
+        two(lambda m, x: m.w(m.a(x), m.b(torch.relu(m.a(x)))), w=nn.Bilinear(8, 8, 2)),
+        (6,),
+        "more than one argument.*nn.Linear",
+    ),
     "the mean of the batch": (
         two(lambda m, x: m.a(x) - m.a(x).mean(0)),
         (6,),
@@ -161,7 +165,7 @@ REFUSED = {
     "weight norm": (
         two(lambda m, x: m.w(m.a(x)), w=nn.utils.parametrizations.weight_norm(nn.Linear(8, 2))),
         (6,),
-        "parametrized",
+        "parametrized.*remove_parametrizations",
     ),
 }
 

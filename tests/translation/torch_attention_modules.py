@@ -118,6 +118,6 @@ SAMPLED_CASES = {
     "gpt, written out": (lambda width: Gpt(width, fused=False), (3, 24), 100, {"Sampled", "Heads"}),
     "relative": (Relative, (3, 24), 100, {"Sampled", "Heads"}),
     "relative, a table of its own": (lambda width: Relative(width, own=True), (3, 24), 100, {"Sampled", "Heads"}),
-    "masked": (Masked, (3, 24), 100, {"Sampled", "SelfAttention"}),
+    "masked": (Masked, (3, 24), 60, {"Sampled", "SelfAttention"}),
     "patches, written out": (Patches, (3, 8, 8), 100, {"Sampled", "Heads"}),
 }

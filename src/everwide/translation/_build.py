@@ -19,6 +19,7 @@ from ..layers import (
 from ..signal import ArchitectureError, Signal
 from ._formula import Formula, layer_of
 from ._graph import Apply, Beside, Graph, Node, Pointwise, Refused
+from ._mix import Mix
 from ._paths import from_the_input
 
 _WIDTH = 256  # channels that are drawn for a layer that is sampled, where it takes any number
@@ -202,7 +203,7 @@ def _known(piece: Piece) -> AbstractLayer:
 
 def _takes(layer: AbstractLayer, shape: tuple[int, ...]) -> bool:
     """Whether what is sampled may read other channels than it has: branches with weights beside it may not."""
-    if _contains(layer, lambda one: bool(one.weights())) and _contains(
+    if _contains(layer, lambda one: bool(one.weights()) and not isinstance(one, Mix)) and _contains(
         layer, lambda one: one.parts().join not in ("", "chain")
     ):
         return False

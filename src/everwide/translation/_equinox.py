@@ -32,8 +32,9 @@ from ._ops import (
     normalized,
     normalized_alone,
     pooled,
+    refused,
 )
-from ._reasons import BATCH_NORM, MODE, RECURRENT
+from ._reasons import BATCH_NORM, MODE, RECURRENT, UNREAD
 from ._weights import UNIFORM
 
 
@@ -90,8 +91,10 @@ def read_equinox(graph: Graph, module: Any, shape: Sequence[int], channels: int)
 
     replaced = jax.tree_util.tree_map_with_path(mark, module, is_leaf=_is_read)
     for path, leaf in jax.tree_util.tree_flatten_with_path(module)[0]:
-        if eqx.is_inexact_array(leaf) and leaf.ndim >= 2:
-            graph.tables[jax.tree_util.keystr(path).lstrip(".")] = leaf
+        if eqx.is_inexact_array(leaf):
+            graph.trained.append(leaf)
+            if leaf.ndim >= 2:
+                graph.tables[jax.tree_util.keystr(path).lstrip(".")] = leaf
     tokens = any(isinstance(mark.layer, nn.Embedding) for mark in marks)
     inputs = start(shape, channels=channels, batched=False), start_tokens(shape, batched=False) if tokens else None
     return read_call(graph, type(module).__name__, _called(replaced), marks, tuple(shape), inputs)
@@ -155,7 +158,8 @@ def _conv(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     padding = padding if isinstance(padding, str) else tuple((int(low), int(high)) for low, high in padding)
     window = Window(size, tuple(layer.stride), padding, tuple(layer.dilation), groups=layer.groups)
     fan_in = layer.in_channels // layer.groups * math.prod(size)
-    return convolution(graph, at, x, _channels(x), window, layer.out_channels, _weights(at, layer, fan_in))
+    channels = len(x.groups) - 1 - len(size)  # `jax.vmap` may have put sites in front
+    return convolution(graph, at, x, channels, window, layer.out_channels, _weights(at, layer, fan_in))
 
 
 def _channels(x: Value) -> int:
@@ -253,17 +257,9 @@ def _prelu(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     )
 
 
-def _refused(reason: str) -> Callable[[Graph, At, Any, Value], Value]:
-    def refuse(graph: Graph, at: At, layer: Any, x: Value) -> Value:
-        raise Untranslatable(reason.format(kind=at.kind, width=x.shape[-1]))
-
-    return refuse
-
-
-_UNREAD = "{kind} is not known here; instead={{'{kind}': layer}} puts a layer of everwide in its place"
 _READERS: dict[type, Callable[[Graph, At, Any, Value], Value]] = {
     nn.Linear: _linear,
-    nn.ConvTranspose: _refused(_UNREAD),
+    nn.ConvTranspose: refused(UNREAD),
     nn.Conv: _conv,
     nn.AdaptivePool: _adaptive,
     nn.Pool: _pool,
@@ -275,8 +271,8 @@ _READERS: dict[type, Callable[[Graph, At, Any, Value], Value]] = {
     nn.PReLU: _prelu,
     nn.Embedding: _embedding,
     nn.MultiheadAttention: _attention,
-    nn.GRUCell: _refused(RECURRENT),
-    nn.LSTMCell: _refused(RECURRENT),
-    nn.SpectralNorm: _refused(_UNREAD),
-    nn.WeightNorm: _refused(_UNREAD),
+    nn.GRUCell: refused(RECURRENT),
+    nn.LSTMCell: refused(RECURRENT),
+    nn.SpectralNorm: refused(UNREAD),
+    nn.WeightNorm: refused(UNREAD),
 }

@@ -1,13 +1,14 @@
 """A module as a graph of nodes, whatever framework it comes from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._checks import Choice
 from ..layers import AbstractLayer
 from ..signal import ArchitectureError, Signal
 from ._layout import BATCH, CHANNELS, Group, Untranslatable, Value
+from ._parts import Line
 from ._weights import Census, Drawn
 
 
@@ -86,6 +87,12 @@ class Graph:
     lost: set[int] = field(default_factory=set)  # nodes whose axes nobody knows any more
     output: int = 0
     tables: dict[str, Any] = field(default_factory=dict)  # parameters that belong to no layer: arrays by their names
+    trained: list[Any] = field(default_factory=list)  # all parameters, where a reader follows what depends on them
+    learned: list[Any] = field(default_factory=list)  # arrays that depend on these
+
+    def is_learned(self, array: Any) -> bool:
+        """Whether an array depends on parameters."""
+        return any(array is one for one in self.learned)
 
     def begin(self, value: Value) -> Value:
         """The input."""
@@ -110,8 +117,17 @@ class Graph:
         assert None not in out  # widths are given everywhere
         return self.add(at, op, (x,), x.groups if groups is None else groups, tuple(int(n or 0) for n in out))
 
+    def in_line(self, x: Value, axis: int | None = None) -> Value:
+        """Where an axis (or that one) is all site axes, merged in their order, it is one of them from now on."""
+        if len(x.sites) < 2 or x.sites not in (x.groups if axis is None else x.groups[axis : axis + 1 or None]):
+            return x
+        groups = tuple(("0",) if group == x.sites else group for group in x.groups)
+        return self.apply(At("", "flatten"), x, Apply(Line()), groups)
+
     def pointwise(self, at: At, name: str, operands: Sequence["Value | float"]) -> Value:
         """An operation of numbers; values must have one layout."""
+        if len({one.groups for one in operands if isinstance(one, Value)}) > 1:
+            operands = [self.in_line(one) if isinstance(one, Value) else one for one in operands]
         values = [one for one in operands if isinstance(one, Value)]
         first = values[0]
         _refuse_cut(first)
@@ -179,8 +195,3 @@ def without(value: Value, axes: Sequence[int]) -> tuple[Group, ...]:
     new = {label: str(i) for i, label in enumerate(left)} | {BATCH: BATCH, CHANNELS: CHANNELS}
     dropped = {axis % len(value.groups) for axis in axes}
     return tuple(tuple(new[label] for label in group) for i, group in enumerate(value.groups) if i not in dropped)
-
-
-def renamed(value: Value, groups: tuple[Group, ...]) -> Value:
-    """The same value, its axes seen otherwise."""
-    return replace(value, groups=groups)

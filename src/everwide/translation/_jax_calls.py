@@ -2,39 +2,23 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..layers import SiteMap
-from ._graph import Apply, At, Graph, renamed
+from ._graph import Apply, At, Graph
 from ._layout import BATCH as BATCH_LABEL
 from ._layout import Untranslatable, Value
-from ._ops import Window, in_line, joined, largest, pooled, put_together, reduced, taken
+from ._ops import Window, joined, largest, pooled, put_together, reduced, taken
 from ._places import Places, add_places, token_beside
 from ._reasons import STOPS
 
 BATCH = 7  # examples of the batch that is sent through: a size that axes seldom have
 
-UNARY = {
-    name: name
-    for name in (
-        "abs",
-        "cos",
-        "erf",
-        "erfc",
-        "exp",
-        "expm1",
-        "log1p",
-        "logistic",
-        "neg",
-        "sign",
-        "sin",
-        "sqrt",
-        "square",
-        "tanh",
-    )
-}
+UNARY = {"abs", "cos", "erf", "erfc", "exp", "expm1", "log1p"}
+UNARY |= {"logistic", "neg", "sign", "sin", "sqrt", "square", "tanh"}
 _BINARY = {name: name for name in ("add", "div", "eq", "ge", "gt", "le", "lt", "max", "min", "mul", "ne", "pow", "sub")}
 _BINARY |= {"add_any": "add", "and": "and", "or": "or"}
 _SAME = ("copy", "copy_p", "optimization_barrier", "reduce_precision")
@@ -55,7 +39,7 @@ def call_of(
             raise Untranslatable("it rounds a signal to whole numbers, which has no gradient")
         return values[0]
     if name in UNARY:
-        return graph.pointwise(at, UNARY[name], values)
+        return graph.pointwise(at, name, values)
     if name in ("add", "sub") and len(values) == 1:
         operands = [one if isinstance(one, Value) else _placed(graph, values[0], one) for one in operands]
     if name in _BINARY or name == "select_n":
@@ -83,9 +67,21 @@ def _reason(name: str) -> str:
 
 
 def _placed(graph: Graph, x: Value, array: Any) -> Any:
-    """A branch of learned positions, where an array is a parameter of the module with a vector for every place."""
-    places = places_of(graph, x, array)
+    """A branch of vectors of places: learned ones are a parameter of the module, others must not depend on any."""
+    places = places_of(graph, x, array) if graph.is_learned(array) else _fixed(x, np.asarray(array, np.float64))
     return array if places is None else add_places(graph, x, places, BATCH)
+
+
+def _fixed(x: Value, values: np.ndarray) -> Places | None:
+    """What is neither drawn nor trained, unless it is one number, or differs within a batch."""
+    if not values.size or (values == values.flat[0]).all():
+        return None
+    values = values.reshape((1,) * (len(x.groups) - values.ndim) + values.shape)
+    batch = [i for i, group in enumerate(x.groups) if group == (BATCH_LABEL,)]
+    first = values.take([0], batch[0]) if batch else values
+    if np.any(values != first):
+        return None
+    return Places("", first, ("fixed",), first.shape, trained=False, shape=first.shape, fixed=True)
 
 
 def places_of(graph: Graph, x: Value, array: Any) -> Places | None:
@@ -137,12 +133,12 @@ def _broadcast(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequen
             x = graph.apply(at, x, Apply(SiteMap(np.ones((size, 1)), axis=int(group[0]))))
         elif not group and size > 1:
             raise Untranslatable("it repeats a signal along a new axis; keep sites of size 1 to be repeated")
-    return renamed(x, tuple(groups))
+    return replace(x, groups=tuple(groups))
 
 
 def _concatenate(graph: Graph, at: At, params: Mapping[str, Any], operands: Sequence[Any], shape: Any) -> Value:
     axis = int(params["dimension"])
-    lined = [in_line(graph, one, axis) if isinstance(one, Value) else one for one in operands]
+    lined = [graph.in_line(one, axis) if isinstance(one, Value) else one for one in operands]
     like = next(one for one in lined if isinstance(one, Value))
     places = [None if isinstance(one, Value) else places_of(graph, like, one) for one in lined]
     if any(one is None and not isinstance(own, Value) for one, own in zip(places, lined, strict=True)):

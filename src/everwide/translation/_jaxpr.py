@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 from jaxtyping import Array
 
@@ -35,14 +36,19 @@ class Mark:
 
 
 def marked(number: int, x: Array, y: Array, weights: Sequence[Any], mask: Any = None) -> Array:
-    """`y`, the output of the layer of that number, for `x`; the trace tells, and has its weights and a mask too."""
+    """`y`, the output of the layer of that number, for `x`; the trace tells, and has its weights and a mask too.
+
+    Axes over which `jax.vmap` runs come first, wherever they were: the others are those that the layer reads.
+    """
     beside = [*weights, *([] if mask is None else [mask])]
 
     def mark(x: Array, beside: list[Array], y: Array) -> Array:
         return y + jnp.zeros((), y.dtype)  # an output that is an input would be forwarded, past the mark
 
     mark.__name__ = f"{_MARK}{number}"
-    return jax.jit(mark)(x, beside, y)
+    moved = custom_vmap(jax.jit(mark))
+    moved.def_vmap(lambda size, is_batched, *operands: (moved(*operands), True))
+    return moved(x, beside, y)
 
 
 def read_call(
@@ -111,6 +117,8 @@ class _Walk:
         env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
         env.update(zip(jaxpr.invars, inputs, strict=True))
 
+        self.graph.learned += [one for one in consts if self._is_parameter(one)]
+
         def look(var: Any) -> Any:
             return var.val if isinstance(var, Literal) else env[var]
 
@@ -135,13 +143,21 @@ class _Walk:
             results = eqn.primitive.bind(*operands, **eqn.params)
             results = list(results) if eqn.primitive.multiple_results else [results]
             if eqn.primitive.name == "stop_gradient":
+                results = [jnp.array(one, copy=True) for one in results]  # told from what it was by what it is
                 self.stopped += results
+            elif any(self.graph.is_learned(one) or (not np.ndim(one) and self._is_parameter(one)) for one in operands):
+                self.graph.learned += results
             return results
         if eqn.primitive.name == "split":
             return self._split(eqn, operands[0])
         outputs: list[Any] = list(eqn.outvars)
         shapes = [tuple(var.aval.shape) for var in outputs]
         return [self._value(eqn, operands, values, number, shapes[0])] * len(shapes)
+
+    def _is_parameter(self, one: Any) -> bool:
+        """Whether a constant of the trace has the numbers of a parameter; small ones stand in it by their value."""
+        alike = [own for own in self.graph.trained if np.shape(own) == np.shape(one) and own.dtype == one.dtype]
+        return any(np.array_equal(np.asarray(own), np.asarray(one)) for own in alike)
 
     def _looked_up(self, mark: Mark, numbers: Any) -> Any:
         """Rows of a table of vectors that do not depend on the input: learned positions."""
@@ -152,7 +168,9 @@ class _Walk:
                 "of positions are read so: leave it out, or give it the input."
             )
         require_places(mark.at.place, int(jnp.max(jnp.asarray(numbers))) + 1, len(table))
-        return jnp.asarray(table)[numbers]
+        rows = jnp.asarray(table)[numbers]
+        self.graph.learned.append(rows)
+        return rows
 
     def _split(self, eqn: JaxprEqn, x: Value) -> list[Any]:
         """Parts of one axis."""
@@ -212,7 +230,8 @@ class _Walk:
 
 
 def _mark_of(eqn: JaxprEqn) -> int | None:
-    name = str(eqn.params.get("name", "")) if eqn.primitive.name in _INLINED else ""
+    inside = eqn.params["call"].jaxpr.eqns if eqn.primitive.name == "custom_vmap_call" else ()
+    name = str(inside[0].params.get("name", "")) if len(inside) == 1 else ""
     return int(name[len(_MARK) :]) if name.startswith(_MARK) else None
 
 

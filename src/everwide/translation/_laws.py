@@ -8,6 +8,7 @@ from ..layers import Sampled
 from ..signal import ArchitectureError, Signal
 from ._build import Piece, Pieces
 from ._graph import Apply, Node, Pointwise
+from ._mix import Mix
 from ._parts import shared_draws
 from ._paths import Tree, between, from_the_input, to_the_output
 from ._reasons import NOT_GAUSSIAN, RAW
@@ -66,7 +67,8 @@ class _Walk:
         """Everything from the last Gaussian signal that all paths pass to where they meet again is sampled."""
         start = next((one for one in self._over(number) if self._may_begin(one, number)), None)
         if start is None:
-            is_raw = all(self.signals[one].is_data for one in self.inputs[number])
+            layer = self.pieces.pieces[number].layer
+            is_raw = all(self.signals[one].is_data for one in self.inputs[number]) and not isinstance(layer, Mix)
             raise ArchitectureError(RAW) if is_raw else fault
         end, members = self._part(start, number)
         op = self.pieces.graph.nodes[self.pieces.pieces[number].source].op

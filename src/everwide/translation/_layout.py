@@ -51,10 +51,6 @@ class Value:
         size = self.size
         return (*(size[label] for label in self.sites), size[CHANNELS])
 
-    def axis(self, number: int) -> Group:
-        """The labels of an axis, counted as the framework counts."""
-        return self.groups[number]
-
     def permuted(self, order: Sequence[int]) -> "Value":
         """The same numbers with other axes first."""
         return replace(self, groups=tuple(self.groups[i] for i in order))

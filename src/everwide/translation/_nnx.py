@@ -27,8 +27,9 @@ from ._ops import (
     embedded,
     normalized,
     normalized_alone,
+    refused,
 )
-from ._reasons import BATCH_NORM, MODE
+from ._reasons import BATCH_NORM, MODE, UNREAD
 from ._weights import TRUNCATED
 
 
@@ -45,11 +46,9 @@ def read_nnx(graph: Graph, module: Any, shape: Sequence[int], channels: int) -> 
         with _marking([layer for _, layer in _layers(own)]):
             return own(x)
 
-    graph.tables = {
-        ".".join(map(str, path)): value[...]
-        for path, value in nnx.to_flat_state(nnx.state(module, nnx.Param))
-        if value[...].ndim >= 2
-    }
+    named = {".".join(map(str, path)): one[...] for path, one in nnx.to_flat_state(nnx.state(module, nnx.Param))}
+    graph.trained = list(named.values())
+    graph.tables = {name: table for name, table in named.items() if table.ndim >= 2}
     tokens = start_tokens(shape) if any(isinstance(mark.layer, nnx.Embed) for mark in marks) else None
     inputs = start(shape, channels=channels, batched=True), tokens
     return read_call(graph, type(module).__name__, call, marks, (BATCH, *shape), inputs)
@@ -235,16 +234,6 @@ def _prelu(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     return graph.apply(at, x, changed(LeakyRelu(slope), "its slope is learned, and not here"))
 
 
-def _refused(reason: str) -> Callable[[Graph, At, Any, Value], Value]:
-    def refuse(graph: Graph, at: At, layer: Any, x: Value) -> Value:
-        raise Untranslatable(reason.format(kind=at.kind, width=x.shape[-1]))
-
-    return refuse
-
-
-_UNREAD = "{kind} is not known here; instead={{'{kind}': layer}} puts a layer of everwide in its place"
-
-
 def _nnx() -> Any:
     from flax import nnx  # whoever brings a module has loaded it
 
@@ -274,7 +263,7 @@ def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
         nnx.InstanceNorm: _instance_norm,
         nnx.MultiHeadAttention: read_attention,
         nnx.RNN: read_rnn,
-        **{kind: _refused(_UNREAD) for kind in unread},
+        **{kind: refused(UNREAD) for kind in unread},
     }
 
 

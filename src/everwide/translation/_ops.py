@@ -1,7 +1,7 @@
 """Operations that all frameworks have, in their words: axes are counted as the framework counts them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,8 +29,9 @@ from ..layers import (
 )
 from ._graph import Apply, At, Beside, Graph, Outcome, Pointwise, without
 from ._layout import BATCH, CHANNELS, Untranslatable, Value
-from ._parts import Everywhere, Line, Part, Shuffle
-from ._reasons import INSTANCE_NORM, MAX_POOL, TOKENS
+from ._mix import Mix
+from ._parts import Everywhere, Part, Shuffle
+from ._reasons import INSTANCE_NORM, MAX_POOL, MIXES, TOKENS
 from ._weights import NORMAL, Drawn, Law
 
 _SINGLE = Scale | AvgPool | Index  # of each channel by itself, and the same for all
@@ -74,12 +75,25 @@ class Weights:
 
 
 def dense(graph: Graph, at: At, x: Value, width: int, weights: Weights) -> Value:
-    """A linear map of the last axis: of the channels, or of all that was flattened into them."""
-    x = flattened(graph, x, -1)
+    """A linear map of the last axis: of the channels, of all that was flattened into them, or of places."""
+    x = graph.in_line(flattened(graph, x, -1), -1)
+    if _is_places(x, -1):
+        return _mixed(graph, at, x, -1, width, weights)
     x.channels_at(-1, "it acts on the last axis, which must be the channels")
     fan_in = x.size[CHANNELS]
     layer = Dense(width, **weights.scales(graph, fan_in))
     return graph.apply(at, x, Apply(layer, drawn=weights.drawn(fan_in)))
+
+
+def _is_places(x: Value, axis: int) -> bool:
+    return x.groups[axis] in [(label,) for label in x.sites]
+
+
+def _mixed(graph: Graph, at: At, x: Value, axis: int, width: int, weights: Weights) -> Value:
+    """A linear map of a site axis, whose weights all channels share."""
+    label = x.groups[axis][0]
+    layer = Mix(int(label), weights.law, Dense(width, **weights.scales(graph, x.size[label])))
+    return graph.apply(at, x, Apply(layer, note=MIXES, drawn=Drawn(weights.key, weights.law, x.size[label])))
 
 
 def flattened(graph: Graph, x: Value, axis: int) -> Value:
@@ -107,6 +121,12 @@ class Window:
     transposed: bool = False
     groups: int = 1
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it sees one number at a time, of all channels together."""
+        plain = self.padding == "VALID" or not any(map(any, self.padding))
+        return {*self.size, *self.strides, self.groups} == {1} and plain and not self.transposed
+
     def ordered(self, x: Value, axes: Sequence[int]) -> dict[str, Any]:
         """Arguments of our layers; `axes` are those of the array over which the window slides."""
         groups = [x.groups[axis] for axis in axes]
@@ -122,7 +142,13 @@ class Window:
 
 
 def convolution(graph: Graph, at: At, x: Value, channels: int, window: Window, width: int, weights: Weights) -> Value:
-    """A convolution; `channels` is the axis of the channels, all others but examples are sites."""
+    """A convolution; `channels` is the axis of the channels, all others but examples are sites.
+
+    One of single numbers may read places as if they were channels.
+    """
+    x = graph.in_line(x, channels)
+    if _is_places(x, channels) and window.is_single:
+        return _mixed(graph, at, x, channels, width, weights)
     x.channels_at(channels, f"its channels are axis {channels}")
     axes = [i for i, group in enumerate(x.groups) if group not in ((BATCH,), (CHANNELS,))]
     before = x.size[CHANNELS]
@@ -251,14 +277,6 @@ def _mixes(graph: Graph, number: int, step: int) -> bool:
     return known and node.shape[-1] % step == 0
 
 
-def in_line(graph: Graph, x: Value, axis: int) -> Value:
-    """Where an axis is all site axes, merged in their order, it is one of them from now on."""
-    if len(x.groups[axis]) < 2 or x.groups[axis] != x.sites:
-        return x
-    groups = tuple(("0",) if group == x.sites else group for group in x.groups)
-    return graph.apply(At("", "flatten"), x, Apply(Line()), groups)
-
-
 def joined(graph: Graph, at: At, values: Sequence[Value], axis: int) -> Value:
     """Values side by side."""
     values = [flattened(graph, value, axis) for value in values]
@@ -346,6 +364,15 @@ def largest_of(graph: Graph, at: At, x: Value, axes: Sequence[int], *, keep: boo
         return x
     items = tuple(0 if label in gone else slice(None) for label in x.sites)
     return graph.apply(At("", "squeeze"), x, Apply(Index(*items)), without(x, axes))
+
+
+def refused(reason: str) -> Callable[[Graph, At, Any, Value], Value]:
+    """What reads a layer that has no counterpart."""
+
+    def refuse(graph: Graph, at: At, layer: Any, x: Value) -> Value:
+        raise Untranslatable(reason.format(kind=at.kind, width=x.shape[-1]))
+
+    return refuse
 
 
 def changed(layer: Any, note: str) -> Apply:

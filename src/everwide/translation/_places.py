@@ -9,6 +9,7 @@ import numpy as np
 from .._words import number
 from ..layers import PositionEmbedding
 from ..signal import ArchitectureError
+from ._fixed import FixedVectors, table_for
 from ._graph import Apply, At, Graph, Outcome
 from ._layout import BATCH, CHANNELS, Untranslatable, Value
 from ._ops import taken
@@ -21,7 +22,8 @@ class Places:
 
     - `name`: of the tensor, and `size`, its shape there. `values`: the numbers, `None` where there are shapes only.
     - `key`: tells it from others. `trained`: whether it is a parameter. `drawn`: by its framework, from N(0, 1).
-    - `shape`: in which it comes to where it is read.
+    - `shape`: in which it comes to where it is read. `fixed`: it is neither drawn nor trained, and `values` are the
+      numbers in that shape.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Places:
     trained: bool = True
     drawn: bool = False
     shape: tuple[int, ...] = ()
+    fixed: bool = False
 
     def for_places(self, x: Value) -> bool:
         """Whether it has more than one number for the sites of a value, not only for channels."""
@@ -71,6 +74,8 @@ def token_beside(graph: Graph, x: Value, places: Places, axis: int, batch: int) 
 
 def add_places(graph: Graph, x: Value, places: Places, batch: int) -> Value:
     """Vectors of places as a branch beside a value, to which they will be added."""
+    if places.fixed and places.values is not None and not x.cut:
+        return _add_fixed(graph, x, places, places.values)
     wanted, shape = x.described(batch), places.shape
     wide = (1,) * (len(wanted) - len(shape)) + shape
     axes = zip(x.groups, wanted, wide, strict=False)
@@ -93,3 +98,16 @@ def add_places(graph: Graph, x: Value, places: Places, batch: int) -> Value:
     layer = PositionEmbedding(x.size[CHANNELS], w_std=math.sqrt(mean_square), frozen=not places.trained)
     at = At(places.name, f"vectors of places {places.size}", "Places")
     return graph.apply(at, x, Apply(layer, outcome, note, Drawn(places.key, NORMAL, 1)))
+
+
+def _add_fixed(graph: Graph, x: Value, places: Places, values: np.ndarray) -> Value:
+    if not np.isfinite(values).all():
+        raise Untranslatable(f"it adds fixed numbers of the shape {places.shape}, some of which are NaN or infinite")
+    table = table_for(x, values)
+    if table is None:
+        raise Untranslatable(
+            f"it adds fixed numbers of the shape {places.shape} to a signal of the shape {x.described()}: such numbers "
+            "are read where they are the same for all examples"
+        )
+    at = At(places.name, f"fixed vectors {places.size}", "Places")
+    return graph.apply(at, x, Apply(FixedVectors(table), note="second moments over channels are those of its numbers"))

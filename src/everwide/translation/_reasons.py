@@ -16,14 +16,20 @@ ATTENTION = (
     "softmax attention whose scores are divided by the root of their width has no known limit: the scores stay random. "
     "instead={{'{kind}': everwide.SelfAttention({width})}} divides by the width, and has one"
 )
+MIXES = "weights over places, the same for all channels, stay random, and are drawn as the module draws them"
 TOKENS = "it looks up numbers that are not the input of the module; only tokens that come in are read"
 RECURRENT = "weights that are used at every step have a limit of their own, which is not read from this layer"
 SOFTMAX = "a softmax over the outputs is no layer of a network that has a limit; leave it to the loss"
 RAW = "it is a function of the raw input, before any weights: do it to the data, and leave it out here"
 NOT_GAUSSIAN = "the law of what it reads is not known in closed form"
 INSIDE = "in one part with what is sampled"
+UNREAD = "{kind} is not known here; instead={{'{kind}': layer}} puts a layer of everwide in its place"
 FILLER = "the vector of token {filler} is zero there, and one like all others here: mask the sites that hold it"
 OTHERS = "attention to another signal, and masks, are not read: queries, keys and values must be one signal"
+SEVERAL = (
+    "it takes more than one argument, and layers of one signal are read; in place of a bilinear map, a product of "
+    "linear ones is: nn.Linear(...)(x) * nn.Linear(...)(y)"
+)
 STOPS = (
     "it stops gradients, as if layers before it were frozen. In PyTorch, requires_grad_(False) of these is read; "
     "instead={place: everwide.Dense(width, w_std=..., b_std=..., frozen=True)} says it of any"

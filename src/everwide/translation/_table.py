@@ -10,6 +10,7 @@ from ._build import Piece, Pieces
 from ._formula import layer_of
 from ._graph import Apply, Node, Outcome
 from ._laws import laws
+from ._mix import Mix
 from ._reasons import INSIDE
 from ._weights import NORMAL
 
@@ -92,6 +93,8 @@ def _words(layer: AbstractLayer | None) -> str:
         return f"{name(layer)}({'sites' if layer.sites else ''})"
     if isinstance(layer, SiteMap):
         return f"SiteMap({layer.matrix.shape})"
+    if isinstance(layer, Mix):
+        return f"Mix(axis {layer.axis}, {_words(layer.places)})"
     if isinstance(layer, Elementwise):
         return _short(layer.name.removesuffix("()"))
     if not isinstance(layer, Dense | Conv | ConvTranspose):

@@ -12,7 +12,7 @@ from ._attention import NEVER, is_causal
 from ._graph import At, Graph
 from ._layout import Untranslatable, Value, start, start_tokens
 from ._ops import taken
-from ._reasons import OTHERS, STOPS
+from ._reasons import OTHERS, SEVERAL, STOPS
 from ._torch_calls import CUTS, Call, cuts, read_call
 from ._torch_constants import Evaluated
 from ._torch_layers import read_layer
@@ -188,7 +188,7 @@ class _Run:
             itself = at.kind == "MultiheadAttention" and len(node.args) == 3
             alone = not node.args[1:] or causal
             if not (((alone or itself) and not others) or states):
-                raise Untranslatable(OTHERS if at.kind in _MASKED else "it takes more than one argument")
+                raise Untranslatable(OTHERS if at.kind in _MASKED else SEVERAL)
             return read_layer(self.graph, at, own, inputs[0], causal=causal)
         args, kwargs = self._arguments(node)
         layer = self.graph.replacement(at)
@@ -217,7 +217,11 @@ class _Run:
         return _fx().node.map_arg(node.args, self._look), _fx().node.map_arg(node.kwargs, self._look)
 
     def _look(self, node: Any) -> Any:
-        return self.values.get(node, self.constants.places.get(node, self.known[node]))
+        if node in self.values:
+            return self.values[node]
+        places = self.constants.places.get(node)
+        fixed = self.numbers.fixed(node) if places is None or not places.trained else None
+        return fixed or places or self.known[node]
 
     def _at(self, node: Any) -> At:
         if node.op == "call_module":

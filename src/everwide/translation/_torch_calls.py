@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..layers import Identity, Scale
-from ._graph import Apply, At, Graph, renamed
+from ._graph import Apply, At, Graph
 from ._layout import Untranslatable, Value
 from ._ops import (
     LEARNED,
     changed,
     flattened,
-    in_line,
     joined,
     largest_of,
     normalized,
@@ -125,7 +124,7 @@ def read_call(graph: Graph, at: At, call: Call) -> Value:
 def _binary(graph: Graph, at: At, call: Call) -> Value:
     if call.kwargs.get("alpha", 1) != 1 or call.kwargs.get("rounding_mode") is not None:
         raise Untranslatable(f"{call.name} with {dict(call.kwargs)} is not read; write it out")
-    operands = [call.option("input", 0), call.option("other", 1, call.kwargs.get("exponent"))]
+    operands = [_plain(call.option("input", 0)), _plain(call.option("other", 1, call.kwargs.get("exponent")))]
     values = [one for one in operands if isinstance(one, Value)]
     if len(values) == 1:
         places = [one for one in operands if isinstance(one, Places)]
@@ -144,10 +143,16 @@ def _binary(graph: Graph, at: At, call: Call) -> Value:
         if not isinstance(one, Value | int | float):
             raise Untranslatable(
                 "it combines a signal with a tensor of the module that belongs to no layer: factors are read where all "
-                "are the same number, as before training, and learned vectors of places (nn.Parameter) where they are "
-                "added; fixed ones, such as sines, are not"
+                "are the same number, as before training, and vectors of places, learned (nn.Parameter) or "
+                "fixed, where they are added"
             )
     return graph.pointwise(at, _BINARY[call.name], operands)
+
+
+def _plain(one: Any) -> Any:
+    """A number, where fixed numbers are all the same."""
+    same = number_of(one) if isinstance(one, Places) and one.fixed else None
+    return one if same is None else same
 
 
 def _gelu(graph: Graph, at: At, call: Call) -> Value:
@@ -185,7 +190,7 @@ def _concat(graph: Graph, at: At, call: Call) -> Value:
     given, axis = call.option("tensors", 0), call.option("dim", 1, 0)
     if not isinstance(given, Sequence) or not all(isinstance(one, Value | Places) for one in given):
         raise Untranslatable("it puts a signal beside a tensor of the module that belongs to no layer")
-    lined = [in_line(graph, one, axis) if isinstance(one, Value) else one for one in given]
+    lined = [graph.in_line(one, axis) if isinstance(one, Value) else one for one in given]
     like = next(one for one in lined if isinstance(one, Value))
     values = [one if isinstance(one, Value) else token_beside(graph, like, one, axis, call.batch) for one in lined]
     return joined(graph, at, values, axis)
@@ -321,7 +326,7 @@ def _item(graph: Graph, at: At, call: Call) -> Value:
         item = items[axis]
         if item != slice(None):
             x = taken(graph, at, x, axis, item)
-    return renamed(x, x.groups)
+    return x
 
 
 _CALLS: dict[str, Callable[[Graph, At, Call], Value]] = {

@@ -7,6 +7,7 @@ import numpy as np
 
 from ._places import Places
 from ._torch_tokens import places_of
+from ._torch_trace import DRAWN
 
 Found = tuple[str, Places, np.ndarray]
 
@@ -40,6 +41,28 @@ class Evaluated:
         drawn = isinstance(dict(self.module.named_modules()).get(name), torch.nn.Embedding)
         return name, places_of(name, table, tuple(where.shape), drawn=drawn), where
 
+    def fixed(self, node: Any) -> Places | None:
+        """Numbers that are neither drawn nor trained; `None` where they depend on the input, or on what is trained."""
+        import torch
+
+        made = self.known.get(node)
+        if not isinstance(made, torch.Tensor) or not torch.is_floating_point(made):
+            return None
+        if any(table.requires_grad for table in self._tables(node, {}).values()):
+            return None
+        with torch.random.fork_rng(devices=[]):  # what is drawn in every call is not fixed
+            one, two = (self._run(node, {}, {}) for _ in range(2))
+        if one is None or one.is_meta or not torch.equal(one, two):
+            return None
+        values, name = one.detach().double().cpu().numpy(), self._source(node)
+        return Places(name, values, ("fixed", name), values.shape, trained=False, shape=values.shape, fixed=True)
+
+    def _source(self, node: Any) -> str:
+        """The name of the first tensor of the module from which a node is computed, or else its own."""
+        if node.op in ("get_attr", "call_module"):
+            return str(node.target)
+        return self._source(node.all_input_nodes[0]) if node.all_input_nodes else str(node.name)
+
     def _tables(self, node: Any, seen: dict[Any, None]) -> dict[str, Any]:
         """All parameters from which a node is computed, by the name of the layer or of the parameter."""
         import torch
@@ -49,7 +72,12 @@ class Evaluated:
         seen[node] = None
         tables = {}
         if node.op == "call_module":
-            tables[str(node.target)] = self.module.get_submodule(str(node.target)).weight
+            own = self.module.get_submodule(str(node.target))
+            is_table = isinstance(own, torch.nn.Embedding)
+            named = (
+                (str(node.target) if is_table else f"{node.target}.{name}", one) for name, one in own.named_parameters()
+            )
+            tables |= dict(named)
         elif node.op == "get_attr" and str(node.target) in dict(self.module.named_parameters()):
             tables[str(node.target)] = dict(self.module.named_parameters())[str(node.target)]
         for one in node.all_input_nodes:
@@ -73,7 +101,7 @@ class Evaluated:
             return torch.device("cpu")
         if not isinstance(made, torch.Tensor):
             return made  # about shapes
-        if node in self.values or node.op == "placeholder":
+        if node in self.values or node.op == "placeholder" or node.meta.get(DRAWN):
             return None
         args, kwargs = (map_arg(one, lambda n: self._run(n, instead, done)) for one in (node.args, node.kwargs))
         if any(done[one] is None for one in node.all_input_nodes):

@@ -28,7 +28,7 @@ from ._ops import (
     put_together,
     taken,
 )
-from ._reasons import ATTENTION, BATCH_NORM, SOFTMAX
+from ._reasons import ATTENTION, BATCH_NORM, SOFTMAX, UNREAD
 from ._torch_attention import encoder, encoder_layer, read_attention
 from ._torch_recurrent import read_recurrent
 from ._torch_tokens import numbers, read_embedding
@@ -64,7 +64,10 @@ def _plain_softplus(module: Any) -> tuple[float, ...]:
 def read_layer(graph: Graph, at: At, module: Any, x: Value, *, causal: bool = False) -> Value:
     """A layer of one value; `causal`: of attention, sites see themselves and those before them."""
     if "parametrizations" in dict(module.named_children()):
-        raise Untranslatable("its weights are parametrized (as by weight_norm), which changes their law")
+        raise Untranslatable(
+            "its weights are parametrized (as by weight_norm), which changes their law: torch.nn.utils.parametrize."
+            "remove_parametrizations(layer, 'weight') leaves plain ones"
+        )
     if at.kind in _WEIGHTED and len({one.requires_grad for one in module.parameters()}) == 2:
         raise Untranslatable(
             "some of its parameters are trained and others are not: all of them are frozen here, or none"
@@ -84,7 +87,7 @@ def _reason(module: Any, kind: str, x: Value) -> str:
         return SOFTMAX
     if kind == "TransformerDecoderLayer":
         return ATTENTION.format(kind=kind, width=x.shape[-1])
-    return f"{kind} is not known here; instead={{{kind!r}: layer}} puts a layer of everwide in its place"
+    return UNREAD.format(kind=kind)
 
 
 def _weights(graph: Graph, at: At, module: Any, fan: int) -> Weights:
@@ -308,11 +311,7 @@ def merged(x: Value, first: int, last: int) -> Value:
     count = len(x.groups)
     first, last = first % count, last % count
     group = tuple(label for one in x.groups[first : last + 1] for label in one)
-    return _regrouped(x, (*x.groups[:first], group, *x.groups[last + 1 :]))
-
-
-def _regrouped(x: Value, groups: Any) -> Value:
-    return replace(x, groups=tuple(groups))
+    return replace(x, groups=(*x.groups[:first], group, *x.groups[last + 1 :]))
 
 
 def _identity(graph: Graph, at: At, module: Any, x: Value) -> Value:

@@ -49,6 +49,34 @@ def product(one: Value, two: Value) -> Scores:
     return Scores(one, two)
 
 
+def summed(graph: Graph, at: At, equation: str, one: Scores | Value, two: Scores | Value) -> Scores | Value:
+    """What `torch.einsum` makes of queries and keys, or of weights and values: their axes are named in the equation."""
+    operands, _, out = equation.replace(" ", "").partition("->")
+    left, _, right = operands.partition(",")
+    if isinstance(two, Scores) or (isinstance(one, Value) and out[-1:] in left):
+        one, two, left, right = two, one, right, left
+    both, fault = {*left} & {*right} - {*out}, Untranslatable(f"the equation {equation!r} is not one of attention")
+    if len(both) != 1 or isinstance(two, Scores) or min(len(left), len(out)) < 3:
+        raise fault
+    over = both.pop()
+    if isinstance(one, Value):
+        batch, query, key = out[:-2], out[-2], out[-1]
+        queries = _turned(one, left, batch + query + over, fault)
+        return product(queries, _turned(two, right, batch + over + key, fault))
+    new = "".join({*right} - {*left})
+    if left[-1] != over:
+        raise fault
+    made = attended(graph, at, one, _turned(two, right, left[:-2] + over + new, fault))
+    return _turned(made, left[:-1] + new, out, fault)
+
+
+def _turned(x: Value, have: str, want: str, fault: Untranslatable) -> Value:
+    """Its axes in another order, by their letters."""
+    if len({*have}) < len(have) or sorted(have) != sorted(want) or len(have) != len(x.groups):
+        raise fault
+    return x.permuted([have.index(letter) for letter in want])
+
+
 def _heads(x: Value, *, last: str) -> int | None:
     """How many heads a value has, whose last axis is the channels (or the one before it)."""
     tail = (x.sites, (x.pieces[-1:] or (CHANNELS,))) if last else ((x.pieces[-1:] or (CHANNELS,)), x.sites)

@@ -17,7 +17,10 @@ from ._weights import NORMAL, Drawn
 
 def numbers(parameter: Any) -> Any:
     """On the host; `None` where a module has shapes only."""
-    return None if parameter.is_meta else parameter.detach().double().cpu().numpy()
+    if parameter.is_meta:
+        return None
+    plain = parameter.detach().cpu()
+    return (plain if plain.is_complex() else plain.double()).numpy()
 
 
 def read_embedding(graph: Graph, at: At, module: Any, x: Value) -> Value:

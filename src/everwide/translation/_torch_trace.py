@@ -12,6 +12,7 @@ from typing import Any
 from ..signal import ArchitectureError
 
 STOPPED = "everwide_stopped"  # in the meta of a node: gradients were off when it was called
+DRAWN = "everwide_drawn"  # in the meta of a node: forward made it without its input, and drew random numbers
 
 
 def _torch() -> Any:
@@ -78,7 +79,7 @@ def traced(module: Any, shape: Sequence[int]) -> Any:
     decided: list[bool] = []
     while True:
         try:
-            return _tracer(decided).trace(module, concrete_args=defaults_of(module) or None)
+            return _trace(module, decided)
         except _Undecided as asked:
             answer = _decision(module, asked.calls, tuple(shape))
             if answer is None:
@@ -86,6 +87,15 @@ def traced(module: Any, shape: Sequence[int]) -> Any:
             decided.append(answer)
         except Exception as fault:  # whatever a forward does with a proxy
             raise ArchitectureError(_no_graph(module, fault)) from None
+
+
+def _trace(module: Any, decided: Sequence[bool]) -> Any:
+    before = _torch().get_rng_state()
+    calls = _tracer(decided).trace(module, concrete_args=defaults_of(module) or None)
+    drew = not _torch().equal(before, _torch().get_rng_state())
+    for node in calls.nodes:
+        node.meta[DRAWN] = drew and node.op == "get_attr" and str(node.target).startswith("_tensor_constant")
+    return calls
 
 
 def _no_graph(module: Any, fault: Exception) -> str:

@@ -7,10 +7,10 @@ from ._graph import At, Graph
 from ._layout import Untranslatable, Value
 from ._reasons import STOPS
 from ._torch_constants import Evaluated
-from ._torch_scores import Scores, attended, product, weighed, whole_attention
+from ._torch_scores import Scores, attended, product, summed, weighed, whole_attention
 from ._torch_trace import STOPPED, line_of
 
-_PRODUCTS = ("matmul", "bmm")
+_PRODUCTS = ("matmul", "bmm", "einsum")
 _WHOLE = "scaled_dot_product_attention"
 _EITHER = ("add", "mul")  # scores may be the second
 
@@ -55,6 +55,8 @@ class Written:
         given = [self.scores.get(one, self.values.get(one)) for one in node.all_input_nodes]
         if at.kind in _PRODUCTS:
             one, two = (given * 2)[:2] if len(node.args) == 2 and len(given) == 1 else (*given, None, None)[:2]
+            if at.kind == "einsum" and one is not None and two is not None:
+                return summed(self.graph, at, node.args[0], one, two)
             if isinstance(one, Scores) and isinstance(two, Value):
                 return attended(self.graph, at, one, two)
             if isinstance(one, Value) and isinstance(two, Value):

@@ -13,8 +13,8 @@ from .._words import listed, several
 from ..layers import AbstractLayer
 from ..signal import ArchitectureError, Parametrization, Signal
 from ._build import Pieces, built, pieces_of
-from ._graph import Graph, Outcome
-from ._layout import Value
+from ._graph import At, Graph, Outcome
+from ._layout import Untranslatable, Value
 from ._ops import flattened
 from ._table import Row, examined
 from ._weights import Census, Variances
@@ -187,8 +187,11 @@ def _reading(
 ) -> _Reading:
     graph = Graph(instead, Census(framework.name, variances))
     value = framework.read(graph, module, shape, axis)
-    for i, group in enumerate(value.groups):  # what was flattened at the end, and nobody has read
-        value = flattened(graph, value, i) if len(group) > 1 else value
+    try:
+        for i, group in enumerate(value.groups):  # what was flattened at the end, and nobody has read
+            value = flattened(graph, value, i) if len(group) > 1 else value
+    except Untranslatable as fault:
+        value = graph.refuse(At("", "output"), [value], str(fault), None)
     graph.output = value.node
     pieces = pieces_of(graph)
     pieces.piece(graph.output)

@@ -4,9 +4,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax.random as jr
 import numpy as np
+from jaxtyping import Array
 
-from .._checks import Choice
+from .._checks import Choice, refuse_complex
 from .._words import listed, number
 from ..signal import ArchitectureError
 
@@ -35,6 +37,14 @@ class Law:
     largest: float
     kurtosis: float
 
+    def draw(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """Such numbers, of variance 1."""
+        if self.name == "uniform":
+            return jr.uniform(key, shape, minval=-self.largest, maxval=self.largest)
+        if self.name == "truncated normal":
+            return jr.truncated_normal(key, -2, 2, shape) / _TRUNCATED_STD
+        return jr.normal(key, shape)
+
 
 NORMAL = Law("normal", math.inf, 3.0)
 UNIFORM = Law("uniform", math.sqrt(3.0), 1.8)
@@ -62,6 +72,8 @@ class Census:
 
     def variance(self, name: str, values: Any, expected: float, law: Law) -> float:
         """Of the weights of that name, by what was asked for; `values` are `None` where there are none to look at."""
+        if values is not None:
+            refuse_complex(values, name)
         if values is None or self.variances is Variances.FRAMEWORK:
             return expected
         array = np.asarray(values, np.float64)
