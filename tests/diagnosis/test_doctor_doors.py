@@ -11,6 +11,8 @@ import pytest
 
 import everwide.diagnosis as dg
 from everwide import InputError
+from everwide.diagnosis._patient_torch import TorchPatient
+from everwide.diagnosis._patients import _is_smooth
 from everwide.training import Mse, SoftmaxCrossEntropy
 
 LOSS = SoftmaxCrossEntropy()
@@ -56,6 +58,19 @@ def arrays_dtype(tree):
     return jax.tree.leaves(tree)[0].dtype
 
 
+@pytest.mark.parametrize(
+    ("function", "smooth"),
+    [
+        *((f, True) for f in (jnp.tanh, jax.nn.softmax, jax.nn.log_softmax, jax.nn.softplus, jax.nn.gelu, jax.nn.mish)),
+        *((f, False) for f in (jax.nn.relu, jax.nn.leaky_relu, jnp.abs, jax.nn.hard_swish)),
+        (lambda x: jax.nn.softplus(x) + jnp.maximum(x, 0), False),
+    ],
+)
+def test_kinks_are_those_of_the_function_not_of_how_it_is_computed(function, smooth):
+    model = SimpleNamespace(f=lambda w, x: function(w * x), params=jnp.ones(3))
+    assert _is_smooth(model, jnp.ones(3)) == smooth
+
+
 class TestFlax:
     nnx = pytest.importorskip("flax.nnx")
 
@@ -98,6 +113,18 @@ class TestTorch:
             value.backward()
             optimizer.step()
             watcher(module, optimizer, value=value)
+
+    @pytest.mark.parametrize(
+        ("name", "smooth"), [("relu", False), ("leaky_relu", False), ("gelu", True), ("softplus", True), ("elu", True)]
+    )
+    def test_kinks_are_found_in_what_is_called(self, name, smooth):
+        function = getattr(self.torch.nn.functional, name)
+
+        class Called(self.torch.nn.Linear):
+            def forward(self, x):
+                return function(super().forward(x))
+
+        assert TorchPatient.is_smooth(Called(5, 3), X) == smooth
 
     def test_curvature_is_that_of_a_brute_hessian(self):
         module = self.module()

@@ -22,7 +22,7 @@ def seen(change, direction, params, gradient=None, parts=None):
     slope = direction if gradient is None else gradient
     square = np.mean([p @ p for p in parts]) if parts is not None else slope @ slope
     nothing = np.zeros(1)
-    pulse = Pulse(nothing, nothing, 0.0, one(slope @ slope), one(square), one(params @ params), nothing, nothing)
+    pulse = Pulse(nothing, nothing, 0.0, 0.0, one(slope @ slope), one(square), one(params @ params), nothing)
     products = one(change @ change), one(direction @ direction), one(change @ direction)
     return pulse, Step(*products, change @ params, direction @ params, change @ slope, 1.0, 1.0, 1.0)
 

@@ -128,6 +128,11 @@ class TestLengths:
     def test_steps_that_could_be_longer(self):
         assert named(looks(far=0.95), curves([0.01] * 7)) == ["rate too small"]
 
+    @pytest.mark.parametrize(("rate", "words"), [(0.1, "3.2 in place of 0.1"), (None, "Take 32 times the rate")])
+    def test_a_rate_that_is_not_known_has_a_factor(self, rate, words):
+        slow = Run(FACTS | {"optimizer": "adam"}, tuple(looks(far=0.95, groups=EVEN, rate=rate))).verdict().causes
+        assert (slow[0].name, words in slow[0].remedy) == ("rate too small", True)
+
     def test_steps_that_could_not_in_the_end(self):
         assert named(looks(far=(0.9, 0.9, 0.9, 0.9, 0.8, 1.2, 1.6)), curves([0.01] * 7)) == []
 
@@ -139,6 +144,12 @@ class TestLengths:
     def test_slight_steps_of_adam_are_noisy_and_too_small(self, rate, value, names):
         far = (0.9, 0.9, 0.9, 0.9, 1.6, 1.2, 0.9)
         assert named(looks(far=far, value=value, rate=rate, groups=EVEN), optimizer="adam") == names
+
+    @pytest.mark.parametrize("apart", [10, 300], ids=["many_looks", "few"])
+    def test_a_loss_that_falls_slowly_does_so_however_often_one_looks(self, apart):
+        slight = LOOK | {"rate": 2e-4, "far": 1.1, "groups": EVEN}
+        falling = [slight | {"step": step, "value": 1 - step / 1800} for step in range(0, 901, apart)]
+        assert named(falling, optimizer="adam") == ["rate too small"]
 
     def test_weights_that_are_lost_have_not_decayed(self):
         lost = looks(value=0.95, weights=(1.0, 1.0, 1.0, 1.0, None, None, None))
@@ -200,7 +211,51 @@ class TestRows:
         assert named(looks(value=0.9, told=tuple(told([0.01, 0.02], s) for s in STEPS))) == []
 
 
+@pytest.mark.parametrize(
+    ("loss", "share", "names"),
+    [("SoftmaxCrossEntropy", 1.0, ["softmax twice"]), ("SoftmaxCrossEntropy", 0.9, []), ("Mse", 1.0, [])],
+)
+def test_outputs_that_are_probabilities(loss, share, names):
+    sure = {"quantiles": TAIL, "accuracy": 1.0, "near": 0.0}
+    assert named(looks(value=FALLING, chances=share, **sure), loss=loss, outputs=3, classes=[5, 5, 5]) == names
+
+
+class TestSilentLayers:
+    SILENT = GROUP | {"gradient": 0.0, "dead": 1.0}
+
+    def cause(self, **layers):
+        groups = dict.fromkeys("abcd", GROUP) | layers
+        causes = Run(FACTS | {"groups": dict.fromkeys("abcd", 9)}, tuple(looks(groups=groups))).verdict().causes
+        return [(cause.name, cause.evidence) for cause in causes][:1]
+
+    def test_the_one_before_which_nothing_flows_and_behind_which_biases_still_learn(self):
+        ((name, text),) = self.cause(a=self.SILENT, b=self.SILENT, c=GROUP | {"dead": 1.0})
+        assert name == "dead units"
+        assert "of b have" in text
+
+    def test_weights_that_began_at_0(self):
+        ((name, text),) = self.cause(a=self.SILENT, b=self.SILENT | {"gain": 0.0}, c=GROUP | {"dead": 1.0})
+        assert (name, text[:23]) == ("initialization", "the weights of b began ")
+
+    def test_before_a_branch_that_begins_at_0_it_is_so_at_the_first_step_only(self):
+        first = {"groups": EVEN | {"a": self.SILENT}}
+        assert named([looks(value=FALLING)[0] | first, *looks(value=FALLING)[1:]]) == []
+
+
 class TestLayers:
+    @pytest.mark.parametrize(
+        ("slopes", "names"),
+        [
+            ((1e-6, 1e-5, 1e-6, 1.0), []),
+            ((1e-6, 1e-3, 1e-1, 1.0), ["vanishing signals"]),
+            ((1.0, 0.1, 1e-2, 1e-5), ["exploding signals"]),
+        ],
+        ids=["last_began_at_0", "vanish", "explode"],
+    )
+    def test_gradients_that_differ_by_more_than_what_a_small_last_layer_does(self, slopes, names):
+        groups = {name: GROUP | {"gradient": slope} for name, slope in zip("abcd", slopes, strict=True)}
+        assert named(looks(value=FALLING, groups=groups), groups=dict.fromkeys("abcd", 9)) == names
+
     def test_one_that_is_faster_than_adam_lets_it(self):
         wild = {"a": GROUP | {"update": 5.0}, "b": GROUP, "c": GROUP}
         facts = {"optimizer": "adam", "groups": {"a": 9, "b": 9, "c": 9}}

@@ -145,6 +145,11 @@ class TestBadInput:
         with pytest.raises(InputError, match="must agree"):
             watcher(init())
 
+    @pytest.mark.parametrize(("rows", "words"), [(np.full((4, 6), "a"), "text"), (np.zeros((0, 6)), "empty")])
+    def test_inputs_that_are_no_numbers(self, rows, words):
+        with pytest.raises(InputError, match=words):
+            doctor(probe=(rows, np.zeros(len(rows), int)))(init())
+
     def test_nothing_recorded(self):
         with pytest.raises(InputError, match="Nothing was recorded"):
             doctor().verdict()

@@ -221,6 +221,24 @@ def test_scipy():
     assert np.isclose(value, np.linalg.eigvalsh(np.asarray(op @ np.eye(op.shape[0]), np.float64))[-1], rtol=1e-4)
 
 
+@jax.numpy_dtype_promotion("standard")
+def test_numbers_among_the_parameters_and_several_types():
+    params = {"w": jnp.asarray(RNG.normal(size=D)), "scale": jnp.float32(0.5)}
+    f = lambda p, x: jnp.tanh(p["scale"] * (p["w"] @ x))
+    op = hessian(f, params, X, X[:, 0], loss=Mse())
+    flat, _ = ravel_pytree(params)
+    v = RNG.normal(size=(D + 1, 2))
+
+    def total(p):
+        own = {"w": p[1:], "scale": p[0]}
+        return jnp.mean((jax.vmap(lambda x: f(own, x))(X) - X[:, 0]) ** 2) / 2
+
+    expected = np.asarray(jax.hessian(total)(flat)) @ v
+    assert op.dtype == flat.dtype
+    assert np.allclose(op @ v, expected, rtol=1e-5, atol=1e-6)
+    assert np.allclose(op @ v[:, 0], expected[:, 0], rtol=1e-5, atol=1e-6)
+
+
 def test_it_is_a_pytree():
     op = hessian(*MODELS["mlp"], X, LABELS, loss=SoftmaxCrossEntropy())
     v = jnp.ones(op.shape[0], op.dtype)
@@ -236,6 +254,7 @@ MLP = MODELS["mlp"]
         (lambda: hessian(*MLP, X, LABELS[:-1], loss=SoftmaxCrossEntropy()), "y has 8 rows and x 9"),
         (lambda: hessian(*MLP, X * np.nan, LABELS, loss=SoftmaxCrossEntropy()), "NaN"),
         (lambda: hessian(*MLP, X, LABELS, loss=SoftmaxCrossEntropy()) @ np.ones(3), r"expected \("),
+        (lambda: hessian(lambda p, x: x @ p["w"], {"w": jnp.ones(D)}, X, X[:, 0], loss=Mse()) @ {"w": 1}, "a dict"),
         (lambda: hessian(*MLP, X, LABELS, loss=SoftmaxCrossEntropy()).block("layers.9"), "There are layers.0"),
         (lambda: gauss_newton(*MLP, X, LABELS, loss=SoftmaxCrossEntropy()).split(), "Only a Hessian"),
         (lambda: fisher(*MLP, X, loss=SoftmaxCrossEntropy(), empirical=True), "y is missing"),

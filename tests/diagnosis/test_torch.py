@@ -115,6 +115,30 @@ def test_preconditioned_by_adam():
     assert np.allclose(op.preconditioned(p) @ np.eye(len(h)), h / np.sqrt(np.outer(p, p)), atol=1e-5)
 
 
+def test_an_optimizer_with_groups_brings_its_own_order():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(D, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1)).double()
+    matrices, biases = [p for p in module.parameters() if p.ndim == 2], [p for p in module.parameters() if p.ndim == 1]
+    adam = torch.optim.AdamW([{"params": matrices}, {"params": biases, "weight_decay": 0.0}], lr=0.1)
+    torch.mean(module(torch.tensor(X)) ** 2).backward()
+    adam.step()
+    p = np.concatenate([np.abs(p.grad.numpy()).ravel() + 1e-8 for p in module.parameters()])  # after one step
+    op = hessian(module, None, X, np.zeros(N), loss=Mse())
+    h = op @ np.eye(op.shape[0])
+    assert np.allclose(op.preconditioned(adam) @ np.eye(len(h)), h / np.sqrt(np.outer(p, p)), rtol=1e-6)
+    last = (h / np.sqrt(np.outer(p, p)))[-4:, -4:]
+    assert np.allclose(op.block("2").preconditioned(adam) @ np.eye(4), last, rtol=1e-6)
+    with pytest.raises(ValueError, match="2 groups"):
+        preconditioner(adam)
+    with pytest.raises(ValueError, match="no second moments"):
+        op.preconditioned(torch.optim.SGD(module.parameters(), lr=0.1))
+
+
+def test_inputs_that_are_not_finite():
+    with pytest.raises(ValueError, match="NaN"):
+        hessian(torch.nn.Linear(D, 1).double(), None, X * np.nan, np.zeros(N), loss=Mse())
+
+
 def test_batch_statistics_are_refused_until_they_are_frozen():
     module = torch.nn.Sequential(torch.nn.Linear(D, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, K)).double()
     with pytest.raises(ValueError, match="eval"):

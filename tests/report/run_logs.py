@@ -40,7 +40,7 @@ def vitals(step: int, value: float, layers: tuple[str, ...] = LAYERS) -> dict[st
     groups = {}
     for at, name in enumerate(layers):
         pace = value * rng.uniform(0.5, 2)
-        groups[name] = {"rms": 0.1 + 0.01 * at, "gain": 1.4, "level": 0.0, "gradient": pace, "update": 0.01 * pace}
+        groups[name] = {"rms": 0.1 + 0.01 * at, "gain": 1.4, "gradient": pace, "update": 0.01 * pace}
         groups[name]["dead"] = 0.3 if name == "_hidden" else 0.0
     accuracy = max(0.0, 1 - value / 2.6)
     return {

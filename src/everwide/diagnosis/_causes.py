@@ -66,6 +66,15 @@ def targets(s: Signs, before: list[str]) -> Cause | None:
     return Cause("targets not scaled", text, f"Subtract {y['mean']:.3g} and divide by {y['std']:.3g}")
 
 
+def twice(s: Signs, before: list[str]) -> Cause | None:
+    """Outputs that are probabilities already."""
+    if s.facts.get("loss") != "SoftmaxCrossEntropy" or s.start is None or s.start.get("chances") != 1:
+        return None
+    text = "the outputs of all rows are probabilities already, and the loss takes their softmax once more"
+    least = math.log(1 + (s.facts["outputs"] - 1) / math.e)
+    return Cause("softmax twice", text, f"Leave out the last softmax: with it the loss cannot fall below {least:.2g}")
+
+
 def initialization(s: Signs, before: list[str]) -> Cause | None:
     """One layer whose weights began on another scale than those of the others."""
     if s.start is None or before:
@@ -114,7 +123,10 @@ def exploding(s: Signs, before: list[str]) -> Cause | None:
         remedy = f"Multiply the weights of all {depth} layers by {factor:.2g}, or normalize"
         return Cause("exploding signals", text, remedy)
     slopes = [g["gradient"] / max(g["rms"], 1e-30) for g in layers.values() if g["gradient"]]
-    if len(slopes) > 3 and max(slopes) > lim.UNEVEN * min(slopes):
+    few = 3
+    if slopes and slopes[0] < slopes[-1]:  # the last layer may begin small, which all others feel alike
+        slopes, few = slopes[:-1], 2
+    if len(slopes) > few and max(slopes) > lim.UNEVEN * min(slopes):
         text = f"gradients of layers, relative to their weights, differ by a factor of {max(slopes) / min(slopes):.2g}"
         factor = (max(slopes) / min(slopes)) ** (1 / (2 * depth))
         kind = "exploding signals" if slopes[0] > slopes[-1] else "vanishing signals"
@@ -135,11 +147,18 @@ def dead(s: Signs, before: list[str]) -> Cause | None:
         return None
     if (s.start["value"] or math.inf) > 1.2 * (s.first or math.inf):
         return None  # the first step has killed them
-    silent = {name: g["dead"] for name, g in s.layers(s.start).items() if g["dead"]}
+    layers, again = s.layers(s.start), s.layers(s.vitals[:2][-1])
+    silent = {name: g["dead"] for name, g in layers.items() if g["dead"]}
     mute = [name for name in silent if silent[name] >= lim.DEAD and _is_hidden(s, name)]
+    mute = [name for name in mute if (again[name]["dead"] or 0.0) >= lim.STAYS_DEAD]
     if not mute:
         return None
-    name = mute[-1]  # those before it have no gradient because of it
+    if empty := [name for name in mute if layers[name]["gain"] == 0]:
+        text = f"the weights of {', '.join(empty)} began at 0, and have no gradient on any row of the probe"
+        remedy = f"Draw those of {empty[0]} with a variance of 2 over the number of its inputs"
+        return Cause("initialization", text, remedy)
+    cut = [name for name in mute if layers[name]["gradient"] == 0]  # biases behind dead units have a gradient
+    name = (cut or mute)[-1]  # those before it have no gradient because of it
     text = f"{100 * silent[name]:.0f} % of the units of {name} have no gradient on any row of the probe, from the start"
     return Cause("dead units", text, f"Start the biases of {name} at 0 or 0.01, or use leaky rectifiers with slope 0.1")
 
@@ -211,6 +230,6 @@ def _strange(vitals: Record) -> float:
 
 Rule = Callable[[Signs, list[str]], Cause | None]
 _RULES: tuple[Rule, ...] = (
-    *(inputs, targets, climbing, initialization, exploding, dead, frozen, spoiled, decay, unshuffled, unstable),
+    *(inputs, targets, twice, climbing, initialization, exploding, dead, frozen, spoiled, decay, unshuffled, unstable),
     *(ended, clipped, small, labels),
 )

@@ -12,7 +12,7 @@ from .._checks import InputError, positive, share
 from .._losses import BinaryCrossEntropy, Loss, Mse, Poisson, SoftmaxCrossEntropy, as_loss
 from ..empirical import as_model
 from ._operators import Curvature, Kind, curvature
-from ._torch import TorchCurvature, torch_curvature, torch_outputs
+from ._torch import TorchCurvature, divisors, torch_curvature, torch_outputs
 
 _LIKELIHOODS = (Mse, SoftmaxCrossEntropy, BinaryCrossEntropy, Poisson)
 
@@ -130,7 +130,7 @@ def preconditioner(state: Any, *, b2: float = 0.999, eps: float = 1e-8) -> Float
 
     Args:
         state: an optax state that holds second moments `nu` (Adam, AdamW, RMSProp, wherever they are in a chain), or a
-            PyTorch optimizer that has made a step.
+            PyTorch optimizer that has made a step; one with several groups goes to `preconditioned` itself.
         b2: the decay of the second moment, by which optax corrects it as long as steps are few.
         eps: added to the root; a PyTorch optimizer knows its own.
 
@@ -145,7 +145,12 @@ def preconditioner(state: Any, *, b2: float = 0.999, eps: float = 1e-8) -> Float
     """
     kept, added = share(b2, "b2"), positive(eps, "eps")
     if hasattr(state, "param_groups"):
-        return jnp.asarray(_of_torch(state))
+        if len(state.param_groups) > 1:
+            raise InputError(
+                f"The optimizer has {len(state.param_groups)} groups of parameters, whose order need not be that of "
+                "the module. Pass the optimizer itself: hessian(module, ...).preconditioned(optimizer)."
+            )
+        return jnp.asarray(divisors(state, state.param_groups[0]["params"]))
     nodes = jax.tree.leaves(state, is_leaf=lambda node: hasattr(node, "nu"))
     moments = [node for node in nodes if hasattr(node, "nu")]
     if len(moments) != 1:
@@ -158,23 +163,6 @@ def preconditioner(state: Any, *, b2: float = 0.999, eps: float = 1e-8) -> Float
     correction = 1.0 if steps is None or callable(steps) else 1 - kept ** jnp.maximum(jnp.asarray(steps, float), 1)
     flat = ravel_pytree(moment.nu)[0]
     return jnp.sqrt(flat / jnp.asarray(correction, flat.dtype)) + jnp.asarray(added, flat.dtype)
-
-
-def _of_torch(optimizer: Any) -> np.ndarray:
-    parts = []
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            state = optimizer.state.get(parameter, {})
-            square = state.get("exp_avg_sq", state.get("square_avg"))
-            if square is None:
-                raise InputError(
-                    f"{type(optimizer).__name__} holds no second moments (exp_avg_sq): expected Adam, AdamW or RMSprop "
-                    "after a step."
-                )
-            b2 = group["betas"][1] if "betas" in group else 0.0
-            moment = square.detach().cpu().numpy() / (1 - b2 ** float(state["step"]))
-            parts.append((np.sqrt(moment) + group["eps"]).ravel())
-    return np.concatenate(parts)
 
 
 def _door(

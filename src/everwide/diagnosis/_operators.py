@@ -131,8 +131,8 @@ class Curvature(AbstractCurvature, eqx.Module):
 
     @property
     def dtype(self) -> Any:
-        """Of the parameters."""
-        return jnp.result_type(*self._leaves())
+        """Of the parameters; of them together, where they differ."""
+        return self._leaves()[0].dtype
 
     @property
     def groups(self) -> dict[str, tuple[slice, ...]]:
@@ -192,8 +192,10 @@ class Curvature(AbstractCurvature, eqx.Module):
         return tuple(leaf.shape for leaf in self._leaves())
 
     def _leaves(self) -> list[Array]:
+        """Of one type, as in a flat vector."""
         leaves = jax.tree.leaves(self.model.params)
-        return [leaves[place] for place in self.free]
+        free = [leaves[place] for place in self.free]
+        return [leaf.astype(jnp.result_type(*free)) for leaf in free]
 
 
 class Batch(NamedTuple):
@@ -273,7 +275,7 @@ def _function(op: Curvature, piece: Batch) -> tuple[Parts, Callable[[Parts], Arr
     held = {place: leaf for place, leaf in enumerate(leaves) if place not in op.free}
 
     def outputs(parts: Parts) -> Array:
-        now = held | dict(zip(op.free, parts, strict=True))
+        now = held | {place: part.astype(leaves[place].dtype) for place, part in zip(op.free, parts, strict=True)}
         params = jax.tree.unflatten(structure, [now[place] for place in range(len(leaves))])
         return jax.vmap(lambda one: jnp.atleast_1d(op.model.f(params, one)))(piece.x)
 

@@ -20,6 +20,7 @@ PARTS = 4  # of the probe, whose gradients tell noise from signal
 MOST = 32  # rows whose gradient and curvature are watched
 FAR = 32.0  # times the last step: where a rate that is too small would still descend
 MIXED = 0.05  # of the gradient, in the vector from which curvature is looked for
+ROUNDED = 1e-3  # from 1: what probabilities add up to
 SEEN = 8  # rows whose tangent kernel is watched
 Leaves = list[Array]
 
@@ -49,10 +50,10 @@ class Pulse(NamedTuple):
     losses: Float[Any, " n"]
     above: Int[Any, " n"]  # how many outputs are above that of the label
     signal: Float[Any, ""]  # the root mean square of the outputs
+    chances: Float[Any, ""]  # the share of rows whose outputs are probabilities
     gradient: Float[Any, " leaves"]  # squared norms: of the gradient of all rows,
     parts: Float[Any, " leaves"]  # of that of one part, on average,
     weights: Float[Any, " leaves"]  # and of the parameters
-    level: Float[Any, " leaves"]  # the mean of the parameters
     dead: Float[Any, " leaves"]  # share of units whose gradient is exactly 0
 
 
@@ -114,10 +115,10 @@ def pulse(setting: Setting, leaves: Leaves, x: Any, y: Any, parts: int) -> tuple
         jax.vmap(setting.loss)(outputs, y),
         _above(outputs, y) if setting.labelled else jnp.zeros(len(outputs), jnp.int32),
         jnp.sqrt(jnp.mean(outputs**2)),
+        chances(outputs, jnp),
         _squares(gradient),
         _squares(slopes) / parts,
         _squares(leaves),
-        jnp.stack([jnp.mean(leaf.astype(jnp.float32)) for leaf in leaves]),
         jnp.stack([_dead(g, axis) for g, axis in zip(gradient, setting.units, strict=True)]),
     )
     return _packed(signs), gradient, [jnp.copy(leaf) for leaf in leaves]
@@ -127,6 +128,12 @@ def _above(outputs: Float[Array, "n k"], y: Any) -> Int[Array, " n"]:
     labels = y if y.ndim == 1 else jnp.argmax(y, -1)
     own = jnp.take_along_axis(outputs, labels[:, None], 1)
     return jnp.sum(outputs > own, 1, dtype=jnp.int32)
+
+
+def chances(outputs: Any, xp: Any) -> Any:
+    """The share of rows that add up to 1 and have nothing below 0; `xp` is `jax.numpy` or `torch`."""
+    sure = (xp.amin(outputs, -1) >= 0) & (xp.abs(xp.sum(outputs, -1) - 1) < ROUNDED)
+    return xp.mean(xp.where(sure, xp.ones_like(outputs[:, 0]), xp.zeros_like(outputs[:, 0])))
 
 
 def _squares(leaves: Leaves) -> Float[Array, " leaves"]:
@@ -300,7 +307,7 @@ class Patient:
         """A look at the probe."""
         numbers, self._gradient, self._before = pulse(self.setting, leaves, self.x, self.y, self.parts)
         rows, size = len(self.y), len(leaves)
-        return _unpacked(Pulse, numbers, [rows, rows, None, *[size] * 5])
+        return _unpacked(Pulse, numbers, [rows, rows, None, None, *[size] * 4])
 
     def step(self, leaves: Leaves, optimizer: Optimizer) -> Step:
         """What the optimizer did since the last pulse."""

@@ -12,10 +12,11 @@ from jaxtyping import Float
 from .._checks import InputError
 from .._losses import AbstractLoss, BinaryCrossEntropy, Hinge, Huber, Mse, Poisson, SoftmaxCrossEntropy
 from ._optimizers import Optimizer, read_torch
-from ._patient import FAR, PARTS, SEEN, Curve, Pulse, Readout, Step, divisible, mixed, ritz
+from ._patient import FAR, PARTS, SEEN, Curve, Pulse, Readout, Step, chances, divisible, mixed, ritz
 from ._torch import _tensors, _twice_differentiable, outputs_of
 
 Tensor = Any
+_KINKS = ("Relu", "MaxPool", "Abs", "Clamp", "Hard")  # in names of derivatives
 Leaves = list[Tensor]
 
 
@@ -69,6 +70,22 @@ class TorchPatient:
         with torch.no_grad():
             return outputs_of(quiet, _tensors(module, jax.tree.map(lambda a: a[:1], x))).shape[1]
 
+    @staticmethod
+    def is_smooth(module: Any, x: Any) -> bool:
+        """Whether it has a second derivative everywhere, as far as what computes its slope shows."""
+        import torch
+
+        quiet = copy.deepcopy(module).eval()
+        with torch.enable_grad():
+            ahead = [outputs_of(quiet, _tensors(module, jax.tree.map(lambda a: a[:1], x))).grad_fn]
+        seen: dict[Any, str] = {}
+        while ahead:
+            node = ahead.pop()
+            if node is not None and node not in seen:
+                seen[node] = node.name()
+                ahead += [before for before, _ in node.next_functions]
+        return not any(kink in name for name in seen.values() for kink in _KINKS)
+
     def pulse(self, leaves: Leaves) -> Pulse:
         """A look at the probe."""
         import torch
@@ -88,10 +105,10 @@ class TorchPatient:
                 losses.double().cpu().numpy(),
                 above.cpu().numpy(),
                 float(outputs.square().mean().sqrt()),
+                float(chances(outputs, torch)),
                 squares[0],
                 np.mean(squares[1:-1], 0),
                 squares[-1],
-                np.array([float(p.mean()) for p in leaves]),
                 np.array([_dead(g, axis) for g, axis in zip(self._gradient, self._units, strict=True)]),
             )
 

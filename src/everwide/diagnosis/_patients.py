@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from ._patient_torch import TorchPatient
 
 _TABLES = ("emb", "wte", "wpe", "token", "vocab")  # what is looked up has no units
 _ROOM = 100  # times the rows: different ones that the values of their columns could make, for copies to be odd
+_KINKS = (" max ", " abs ", " sign ", "relu", " min ", "reduce_window_max")
+_SMOOTH = re.compile(r"name=logaddexp.*?in \(| max -inf", re.DOTALL)  # softplus; what softmax subtracts
 _LONG = 32  # times its width: a table, whatever it is called
 
 
@@ -103,6 +106,11 @@ def admit(
     model: Any, given: Any, loss: AbstractLoss, probe: tuple[Any, Any]
 ) -> tuple[Patient | TorchPatient, Chart, Record]:
     """A patient, its chart, and the facts of the run; `given` is what the first step hands over."""
+    for leaf in map(_on_host, jax.tree.leaves(probe[0])):
+        if leaf.dtype.kind in "OUS":
+            raise InputError(f"probe: x holds {leaf.dtype}, expected numbers. Encode text and categories first.")
+        if not leaf.size:
+            raise InputError("probe: x is empty, expected 64 to 256 rows of the training set.")
     return _admit_torch(given, loss, probe) if is_torch(given) else _admit_jax(model, given, loss, probe)
 
 
@@ -119,7 +127,7 @@ def _admit_torch(module: Any, loss: AbstractLoss, probe: tuple[Any, Any]) -> tup
     labels = labels_of(targets, outputs)
     patient = TorchPatient(module, loss, (x, targets), chart.units, labels is not None)
     facts = facts_of(chart, loss, x, targets, labels, outputs)
-    facts["smooth"] = not any("ReLU" in type(m).__name__ for m in module.modules())
+    facts["smooth"] = TorchPatient.is_smooth(module, x)
     facts["evaluation"] = sorted({type(m).__name__ for m in module.modules() if _is_changeable(m) and m.training})
     return patient, chart, facts
 
@@ -229,8 +237,8 @@ def is_torch(value: Any) -> bool:
 
 def _is_smooth(model: Any, one: Any) -> bool:
     """Whether a function has a second derivative everywhere, as far as its program shows."""
-    text = str(jax.make_jaxpr(model.f)(model.params, one))
-    return not any(word in text for word in (" max ", " abs ", " sign ", "relu", " min ", "reduce_window_max"))
+    text = _SMOOTH.sub("", str(jax.make_jaxpr(model.f)(model.params, one)))
+    return not any(word in text for word in _KINKS)
 
 
 def _quiet(module: Any) -> Any:

@@ -81,7 +81,7 @@ def _traced(vectors: Array, op: Any, product: Callable[[Parts], Parts]) -> Array
 
 
 def _cut(rows: Any, shapes: Shapes, made: Callable[[Any], Array]) -> Parts:
-    return [made(rows[..., a:b].reshape(*rows.shape[:-1], *shape)) for a, b, shape in _cuts(shapes)]
+    return [made(rows[..., a:b].reshape((*rows.shape[:-1], *shape))) for a, b, shape in _cuts(shapes)]
 
 
 def _cuts(shapes: Shapes) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -104,10 +104,14 @@ def _shared(array: np.ndarray) -> Array:
 
 def as_columns(v: Any, shape: tuple[int, int], dtype: Any) -> Any:
     """A vector, or columns, checked."""
-    vectors = v.astype(dtype, copy=False) if isinstance(v, np.ndarray) else jnp.asarray(v, dtype)
-    if vectors.ndim not in (1, 2) or vectors.shape[0] != shape[1]:
+    try:
+        vectors = v.astype(dtype, copy=False) if isinstance(v, np.ndarray) else jnp.asarray(v, dtype)
+    except (TypeError, ValueError):  # a tree
+        vectors = None
+    if vectors is None or vectors.ndim not in (1, 2) or vectors.shape[0] != shape[1]:
+        came = f"a {type(v).__name__}" if vectors is None else f"an array of shape {vectors.shape}"
         raise InputError(
-            f"A matrix {shape} is multiplied with an array of shape {vectors.shape}, expected ({shape[1]},), or "
+            f"A matrix {shape} is multiplied with {came}, expected ({shape[1]},), or "
             f"({shape[1]}, m) for m vectors. Flatten trees with jax.flatten_util.ravel_pytree."
         )
     return vectors

@@ -86,7 +86,9 @@ def _grown(s: Signs) -> str:
 
 
 def _other_rate(s: Signs, factor: float) -> str:
-    return f"Take a rate of {_digits((s.rate or 0) * factor)} in place of {_digits(s.rate)}"
+    if not s.rate:
+        return f"Take {factor:.2g} times the rate"
+    return f"Take a rate of {_digits(s.rate * factor)} in place of {_digits(s.rate)}"
 
 
 def _leading_layer(s: Signs, step: int) -> str:
@@ -204,7 +206,8 @@ def small(s: Signs, before: list[str]) -> Cause | None:
     if not looked or looked[-1]["step"] < lim.SEEN * s.steps or (s.last or 0.0) < lim.UNFINISHED * s.reference / 2:
         return None
     further = [v["far"] / v["start"] for v in looked]
-    falls = looked[-1]["value"] < lim.FALLS * max(v["value"] for v in looked[-lim.RECENT :])
+    since = min(looked[-lim.RECENT :][0]["step"], lim.HALF * looked[-1]["step"])  # looks may be few, or close together
+    falls = looked[-1]["value"] < lim.FALLS * max(v["value"] for v in looked if v["step"] >= since)
     slight = s.adam and bool(s.rates) and np.median(s.rates) < lim.USUAL
     most = lim.STILL_FALLING if falls and slight else lim.STILL  # where much is noise, longer steps lead nowhere, too
     calm = all(np.median(some) < most for some in (further, further[-lim.RECENT :]))
@@ -217,7 +220,7 @@ def small(s: Signs, before: list[str]) -> Cause | None:
     left = f"{looked[-1]['value']:.2g} after {looked[-1]['step']} steps"
     text = f"a step 32 times as long would not raise the loss, which is {left}{halved}"
     factor = 0.3 / max(ratios) if ratios and not s.adam else 32.0
-    return Cause("rate too small", text, f"Take {_digits((s.rate or 0) * factor)} in place of {_digits(s.rate)}")
+    return Cause("rate too small", text, _other_rate(s, factor))
 
 
 def _digits(value: float | None) -> str:

@@ -6,7 +6,8 @@ SAME, REPEATED = 0.999, 0.5  # share of constant columns, and of rows that are c
 OUTLIER, BESIDE = 5.0, 2.5  # times (or one over) the gain of the other layers, and their root mean square
 EXPLODED = 5.0  # times the loss of knowing nothing, before anything was learned
 UNEVEN = 1e4  # ratio of gradients between layers
-DEAD, DIED, DYING = 0.5, 0.7, 0.6  # share of units of a layer: at the start, all but all, and more in the end
+# Share of units of a layer without a gradient: at the start, in the next look too, all but all, and more in the end.
+DEAD, STAYS_DEAD, DIED, DYING = 0.5, 0.25, 0.7, 0.6
 GROWTH, GROWTH_BY, SOON = 3.0, 0.5, 500  # times the weights at the start, by that part of the run and that step
 RESTLESS = 3  # spikes after the beginning
 # Rows in a batch, at most: the probe can tell that they are too few; noise may explain what a rate may; all is noise.
@@ -20,7 +21,7 @@ MISLABELLED, LEARNED = 0.09, 0.5  # share of rows whose label ranks third or wor
 # leave of the loss. A run that ended before that had taken this part of its steps.
 SURPRISED, STAYS, LATE = 0.95, 0.92, 0.3
 SMALL, STILL, RECENT = 0.02, 1.0, 3  # of the edge; times the loss, where a far longer step leads, in the last looks too
-# The same for Adam, where rates are smaller than usual, and the loss fell to that share in the last looks.
+# The same for Adam, where rates are smaller than usual, and the loss fell to that share, in its second half.
 STILL_FALLING, USUAL, FALLS = 2.0, 5e-4, 0.95
 UNFINISHED, UNLEARNED = 0.1, 0.25  # of the loss of knowing nothing: there is something, or much, left to learn
 LIGHTER, UNDONE = 0.5, 0.5  # of the weights at the start, and of the loss of knowing nothing: decay took the rest

@@ -81,9 +81,11 @@ class TorchCurvature(AbstractCurvature):
         return part
 
     def preconditioned(self, preconditioner: Any) -> "TorchCurvature":
-        """`P^(-1/2) M P^(-1/2)`, which has the eigenvalues of `P^-1 M`, for a diagonal `P`: see `preconditioner`."""
-        other = self.of_kind(self.kind)
-        other._scale = (1 if self._scale is None else self._scale) / np.sqrt(self._diagonal(preconditioner))
+        """`P^(-1/2) M P^(-1/2)`, which has the eigenvalues of `P^-1 M`, for a diagonal `P` or that of an optimizer."""
+        other, own = self.of_kind(self.kind), preconditioner
+        if hasattr(own, "param_groups"):
+            own = divisors(own, list(self._free().values()))
+        other._scale = (1 if self._scale is None else self._scale) / np.sqrt(self._diagonal(own))
         return other
 
     def gradient(self) -> np.ndarray:
@@ -197,12 +199,31 @@ class Piece:
 def torch_curvature(kind: Kind, model: Any, x: Any, y: Any, loss: AbstractLoss, memory: int | None) -> TorchCurvature:
     """Everything checked."""
     rows = _tensors(model.module, x)
+    if not all(bool(a.isfinite().all()) for a in jax.tree.leaves(rows)):
+        raise InputError("x holds NaN or infinity. Drop such rows, or fill them.")
     y = y.detach().cpu().numpy() if hasattr(y, "detach") else y
     targets, _ = loss.targets(y, torch_outputs(model, x))
     n = len(jax.tree.leaves(rows)[0])
     if len(targets) != n:
         raise InputError(f"y has {len(targets)} rows and x {n}: they must agree.")
     return TorchCurvature(kind, model.module, (rows, targets), loss, budget(memory))
+
+
+def divisors(optimizer: Any, parameters: list[Tensor]) -> np.ndarray:
+    """What an adaptive optimizer divides the gradients of some parameters by."""
+    groups, parts = {id(p): group for group in optimizer.param_groups for p in group["params"]}, []
+    for parameter in parameters:
+        state, group = optimizer.state.get(parameter, {}), groups.get(id(parameter), {})
+        square = state.get("exp_avg_sq", state.get("square_avg"))
+        if square is None:
+            raise InputError(
+                f"{type(optimizer).__name__} holds no second moments (exp_avg_sq): expected Adam, AdamW or RMSprop "
+                "after a step, of the same parameters."
+            )
+        b2 = group["betas"][1] if "betas" in group else 0.0
+        moment = square.detach().cpu().numpy() / (1 - b2 ** float(state["step"]))
+        parts.append((np.sqrt(moment) + group["eps"]).ravel())
+    return np.concatenate(parts)
 
 
 def torch_outputs(model: Any, x: Any) -> int:

@@ -37,9 +37,8 @@ class FluctuationDissipation(eqx.Module):
         window: steps that are averaged.
         tolerance: by which the ratio of both may differ from 1.
 
-    Returns:
-        `update(products, squares)` returns the monitor after one step or many; `windows`: `dissipation`, `fluctuation`
-        and `ratio` of each that is complete; `stationary`: whether the last three ratios are near 1.
+    `update(products, squares)` returns the monitor after one step or many; `windows` has `dissipation`, `fluctuation`
+    and `ratio` of each that is complete; `stationary` says whether the last three ratios are near 1.
 
     >>> import numpy as np
     >>> from everwide.theory import sgd_noise
