@@ -240,6 +240,38 @@ def test_classes_of_several_kinds():
     }
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_lists_of_labels(kind):
+    y = [kind(["a"]), kind(["b", "c"])] * (N // 2)
+    with pytest.raises(ew.InputError, match=r"y holds lists of labels: .*MultiLabelBinarizer\(\)"):
+        WideClassifier(NET).fit(ROWS, y)
+
+
+@pytest.mark.parametrize("make", [WideRegressor, WideGPRegressor])
+def test_targets_that_are_no_numbers(make):
+    texts = np.where(np.arange(N) == 3, "many", "1.5")
+    for given in (texts, texts.astype(object), pd.Series(texts), texts.tolist()):
+        with pytest.raises(ew.InputError, match="y holds 'many', which is no number: expected numbers"):
+            make(NET).fit(ROWS, given)
+    days = pd.Series(pd.Timestamp("2021-01-01") + pd.to_timedelta(np.arange(N), "D"))
+    for given in (days, days.to_numpy(), days - days[0]):
+        with pytest.raises(ew.InputError, match=r"y holds dates or spans of time \(.*64\[.*\]\): expected numbers"):
+            make(NET).fit(ROWS, given)
+
+
+def test_targets_that_are_numbers_in_texts():
+    plain, written = (WideRegressor(NET, relative_ridge=0.1).fit(ROWS, y) for y in (TARGETS, TARGETS.astype(str)))
+    np.testing.assert_array_equal(written.predict(ROWS), plain.predict(ROWS))
+
+
+def test_weights_that_sum_to_one_do_not_make_one_row_of_many():
+    """As AdaBoost has them: probabilities were those of a single row, log loss 0.7."""
+    known = WideClassifier().fit(X, LABELS).predict_proba(X)
+    shares = WideClassifier().fit(X, LABELS, np.full(len(X), 1 / len(X))).predict_proba(X)
+    assert np.abs(known - shares).max() < 0.25
+    assert abs(np.mean(known.max(1)) - np.mean(shares.max(1))) < 0.05
+
+
 def test_bad_questions():
     model = WideGPRegressor(NET, relative_noise=0.1).fit(ROWS, TARGETS)
     for coverage in (0.0, 1.0, 90.0):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide.estimators import WideClassifier, WideRegressor
+from everwide.estimators import WideClassifier, WideRegressor, _columns
 from everwide.estimators._effort import _LEVELS, USUAL, Clock, Effort, effort_for
+from everwide.layers import Columns
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 4))
@@ -15,15 +16,16 @@ Y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * RNG.normal(size=300)
 
 
 def test_without_a_budget_the_usual_effort_and_nothing_is_timed():
-    def step(rows):
+    def ready(rows):
         raise AssertionError
 
-    assert effort_for(1000, Clock(None, verbose=False), step, workers=2) == USUAL
+    assert effort_for(1000, Clock(None, verbose=False), ready, workers=2) == USUAL
 
 
 def test_more_seconds_buy_more_work():
     def chosen(budget, n):
-        return _LEVELS.index(effort_for(n, Clock(budget, verbose=False), lambda rows: time.sleep(0.005), workers=2))
+        ready = lambda rows: lambda: time.sleep(0.005)
+        return _LEVELS.index(effort_for(n, Clock(budget, verbose=False), ready, workers=2))
 
     levels = [chosen(budget, 5000) for budget in (0.1, 60.0, 1e5)]
     assert levels[0] == 0 < levels[1] < levels[2] == len(_LEVELS) - 1
@@ -39,6 +41,22 @@ def test_forecasts_grow_with_work_and_with_rows():
     by_rows = [seconds(USUAL, n) for n in (100, 1000, 12_000, 100_000, 1_000_000)]
     assert by_rows == sorted(by_rows)
     assert by_rows[-1] / by_rows[-2] < 11  # leaves are many, not large
+
+
+@pytest.mark.parametrize("n", [90, 300, 800])
+def test_forecasts_know_how_often_a_criterion_is_evaluated(monkeypatch, n):
+    rows, evidence = [], _columns.evidence
+    monkeypatch.setattr(
+        _columns, "evidence", lambda kernel, *rest, **how: rows.append(len(kernel)) or evidence(kernel, *rest, **how)
+    )
+    _columns.evaluation(Columns.of(X), X, Y[:, None], "ntk")()
+    assert rows.pop() == len(X)
+    assert not rows
+    x = RNG.normal(size=(n, 3))
+    WideRegressor().fit(x, np.sin(2 * x[:, 0]) * x[:, 1] + 0.1 * RNG.normal(size=n))
+    forecast = USUAL.seconds(n, float, np.inf, 1) - USUAL.seconds(n, float, np.inf, 10**9)
+    assert 0.7 < forecast / sum(rows) < 1.5
+    assert {*rows} == {*USUAL.parts(n)}
 
 
 def test_a_small_budget_leaves_numbers_of_columns_alone(capsys):

@@ -9,6 +9,7 @@ from everwide.estimators._choice import Goal, Task
 from everwide.estimators._rows import Support, distinct
 from everwide.estimators._scaling import Fences
 from everwide.estimators._solve import ridge_of_neighbours, squared_error
+from everwide.estimators._uncertainty import Temperature
 
 pytestmark = pytest.mark.once
 
@@ -44,6 +45,17 @@ def test_the_better_network_has_the_larger_share_and_few_rows_tell_little():
     assert abs(few[0] - 0.5) < abs(many[0] - 0.5)
 
 
+def test_shares_and_certainty_do_not_depend_on_the_unit_of_small_weights():
+    y, weights = RNG.normal(size=(200, 1)), RNG.uniform(0.5, 1.0, 200)
+    said = y + np.array([0.1, 1.0])[:, None, None] * RNG.normal(size=(2, 200, 1))
+    many, small = (_stack.shares(said, y, unit * weights) for unit in (1.0, 1e-3))
+    np.testing.assert_allclose(many, small, rtol=1e-6)
+    scores, classes = RNG.normal(size=(200, 2)), RNG.integers(0, 2, 200)
+    scores[np.arange(200), classes] += 2
+    sharp, same = (Temperature.of(scores, np.zeros((1, 1)), classes, unit * weights) for unit in (1.0, 1e-3))
+    assert sharp.sharpness == pytest.approx(same.sharpness, rel=1e-4)
+
+
 def test_rows_are_judged_by_what_has_not_learned_from_them(monkeypatch):
     """Noise alone: numbers that were learned from a row would seem to predict it."""
     x, y = RNG.normal(size=(80, 6)), RNG.normal(size=80)
@@ -58,7 +70,7 @@ def test_rows_are_judged_by_what_has_not_learned_from_them(monkeypatch):
 
 
 def test_many_rows_are_compared_in_part_and_judged_where_nothing_was_learned(monkeypatch):
-    monkeypatch.setattr(_tables, "_FOLDED", 30)
+    monkeypatch.setattr(_tables, "FOLDED", 30)
     monkeypatch.setattr(_effort, "USUAL", _effort.Effort(rows=20, compared=50))
     model = WideRegressor(random_state=0).fit(X, Y)
     assert model.choice_.rows == 90
@@ -162,7 +174,7 @@ def test_absurd_targets_are_drawn_near_and_rare_ones_are_not():
 
 
 def test_more_rows_than_are_solved_for_at_once_are_learned_leaf_by_leaf(monkeypatch):
-    for name, value in {"_FOLDED": 30, "MOST_EXACT": 80}.items():
+    for name, value in {"FOLDED": 30, "MOST_EXACT": 80}.items():
         monkeypatch.setattr(_tables, name, value)
     monkeypatch.setattr(_effort, "USUAL", _effort.Effort(rows=20, compared=50, exact=80))
     monkeypatch.setattr(_effort.Effort, "leaf", 45)

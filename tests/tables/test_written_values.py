@@ -231,3 +231,26 @@ def test_rubbish_of_all_kinds_is_read_or_named(tmp_path, seed):
     np.testing.assert_array_equal(encoder.transform(frame.assign(z=x[:, -1])), x)
     frame.assign(y=rng.normal(size=60)).to_csv(tmp_path / "rubbish.csv", index=False)
     assert np.isfinite(read_table(tmp_path / "rubbish.csv").x).all()
+
+
+def test_dates_and_spans_of_arrow():
+    arrow = pytest.importorskip("pyarrow")
+    days = pd.Series(pd.date_range("2021-01-01", periods=40, freq="10D"))
+    for kind in ("timestamp[ns][pyarrow]", pd.ArrowDtype(arrow.timestamp("us", "UTC"))):
+        known, x = encode_frame(pd.DataFrame({"day": days}))
+        same, again = encode_frame(
+            pd.DataFrame(
+                {"day": (days if kind == "timestamp[ns][pyarrow]" else days.dt.tz_localize("UTC")).astype(kind)}
+            )
+        )
+        assert same.names == known.names
+        np.testing.assert_array_equal(again, x)
+    spans = pd.DataFrame({"span": (days - days[0]).astype("duration[ns][pyarrow]")})
+    np.testing.assert_array_equal(encode_frame(spans)[1], 10.0 * np.arange(40)[:, None])
+
+
+def test_a_rare_slip_among_few_dates():
+    dates = ["31/01/2021", "28/02/2021"] * 20 + ["n.a."] * 2
+    encoder, x = encode_frame(pd.DataFrame({"day": dates}))
+    assert encoder.names == ("day", "day is missing")
+    assert x[:2, 0].tolist() == [0.0, 28.0]

@@ -22,6 +22,7 @@ from ._frames import (
     check_classes,
     check_labels,
     check_names,
+    check_numbers,
     class_notes,
     constant_notes,
     dense,
@@ -119,8 +120,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         if reset:
             check_labels(y, several=bool(checks.get("multi_output")))
             check_names(rows)
-            if is_classifier(self):
-                check_classes(y)
+            (check_classes if is_classifier(self) else check_numbers)(y)
             self._encoder: Any = None
             self._notes: tuple[str, ...] = ()
             if self._looks_at_columns(rows):

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ._readers import Looking, Reader, Which, batches
+from ._scaling import counted
 
 
 class Task(NamedTuple):
@@ -204,5 +205,5 @@ class Learned:
 def is_clear(gains: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"], *, errors: float) -> bool:
     """Whether rows gain on average, by more than so many standard errors."""
     mean = np.average(gains, weights=weights)
-    error = np.sqrt(np.average((gains - mean) ** 2, weights=weights) / weights.sum())
+    error = np.sqrt(np.average((gains - mean) ** 2, weights=weights) / counted(weights))
     return bool(mean > errors * error)

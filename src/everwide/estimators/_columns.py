@@ -128,7 +128,8 @@ def _start(pairs: Pairs) -> np.ndarray:
     return np.concatenate([even, np.log([_BIAS, _NOISE * (DEPTH + 1), 1.0])])
 
 
-def _diagonal(pairs: Pairs, by: str, pace: Pace) -> Numbers:
+def _of_weights(pairs: Pairs, by: str) -> tuple[Callable[[np.ndarray], tuple[float, np.ndarray]], np.ndarray]:
+    """The criterion of a diagonal metric, penalized, with derivatives; and where it starts."""
     d, start = pairs.d, _start(pairs)
     squares = np.concatenate([pairs.z**2, np.ones((pairs.n, d))], axis=1)
 
@@ -141,7 +142,18 @@ def _diagonal(pairs: Pairs, by: str, pace: Pace) -> Numbers:
         away = (t - start) / _SPREAD
         return s.value + 0.5 * float(away @ away), slope + away / _SPREAD
 
-    t = _descended(value, start, pace.steps, pace.late)
+    return value, start
+
+
+def evaluation(first: Columns, x: np.ndarray, y: np.ndarray, which: Which) -> Callable[[], Any]:
+    """What is done again and again while numbers are learned: it tells how long that will take."""
+    value, start = _of_weights(Pairs(first, x, y, which == "ntk"), "likelihood")
+    return lambda: value(start)
+
+
+def _diagonal(pairs: Pairs, by: str, pace: Pace) -> Numbers:
+    value, start = _of_weights(pairs, by)
+    t, d = _descended(value, start, pace.steps, pace.late), pairs.d
     bias, noise, speed = np.exp(t[-3:]).tolist()
     return Numbers(np.exp(t[:d] / 2), np.exp(t[d:-3]), bias, noise, speed)
 

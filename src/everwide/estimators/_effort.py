@@ -10,7 +10,8 @@ import numpy as np
 
 _BELOW = 0.8  # of a budget is planned for: forecasts err
 _EVALUATIONS = 1.4  # of a criterion, for every step
-_WAYS, _RIDGES = 3, 5  # in which columns are looked at, and ridges tried for each
+_WAYS, _MIXED, _RIDGES = 3, 2, 5  # in which columns are looked at, those that take full steps, ridges for each
+FOLDED, FOLDS, _PART = 600, 3, 0.7  # up to so many rows, so many parts; beyond, numbers are learned from one part
 _MEMBERS = 4  # networks that are usually kept
 _FACTORS = 4  # how much longer it takes to factorize, to invert and to solve than to factorize
 
@@ -31,10 +32,21 @@ class Effort:
         """Rows of a leaf."""
         return self.exact // 2
 
+    def parts(self, n: int) -> list[int]:
+        """From how many of `n` compared rows numbers are learned, time after time: from parts, at last from all."""
+        most = min(self.rows, n)
+        some = [min(n - len(range(fold, n, FOLDS)), most) for fold in range(FOLDS)] if n <= FOLDED else [self.part(n)]
+        return some if some[0] == most else [*some, most]
+
+    def part(self, n: int) -> int:
+        """Of many rows, those that numbers are learned from while the others are kept out."""
+        return min(self.rows, int(_PART * n))
+
     def seconds(self, n: int, cost: Callable[[int], float], rate: float, workers: int) -> float:
-        """A forecast for `n` rows: `cost` of one step with so many rows, and `rate` of factorizing."""
+        """A forecast for `n` rows: `cost` of one evaluation with so many rows, and `rate` of factorizing."""
         learned, compared = min(self.rows, n), min(self.compared, n)
-        steps = _WAYS * 2 * _EVALUATIONS * (self.steps + self.full_steps) * cost(learned) if learned else 0.0
+        evaluations = _EVALUATIONS * (_WAYS * self.steps + _MIXED * self.full_steps)
+        steps = evaluations * sum(map(cost, self.parts(compared))) if learned else 0.0
         among = (_WAYS * (learned > 0) + 2) * _RIDGES * _FACTORS * compared**3 / 3 / rate
         again = _RIDGES if compared < n <= self.refined else 1
         size, leaves = (n, 1.0) if n <= self.exact else (self.leaf, n / self.leaf)
@@ -78,24 +90,28 @@ class Clock:
             sys.stderr.flush()
 
 
-def effort_for(n: int, clock: Clock, step: Callable[[int], Any], workers: int) -> Effort:
+def effort_for(n: int, clock: Clock, ready: Callable[[int], Callable[[], Any]], workers: int) -> Effort:
     """The most that fits into what is left; without a budget, the usual.
 
     Args:
         n: rows.
         clock: of the fit.
-        step: takes one step with so many rows: it is timed.
+        ready: makes an evaluation with so many rows ready, which is timed.
         workers: threads that learn side by side.
     """
     if clock.budget is None:
         return USUAL
     small = min(n, 300)
-    step(small)
-    seconds, rate = min(_timed(lambda: step(small)) for _ in range(3)), _rate()
+    evaluate = ready(small)
+    evaluate()
+    seconds, rate = min(_timed(evaluate) for _ in range(3)), _rate()
     left = _BELOW * (clock.budget - clock.spent)
 
+    def factorized(rows: int) -> float:
+        return 2 * _FACTORS * rows**3 / 3 / rate
+
     def cost(rows: int) -> float:
-        return seconds * (rows / small) ** 2 + 2 * _FACTORS * rows**3 / 3 / rate
+        return max(seconds - factorized(small), 0.0) * (rows / small) ** 2 + factorized(rows)
 
     fitting = [level for level in _LEVELS if level.seconds(n, cost, rate, workers) <= left]
     return fitting[-1] if fitting else _LEVELS[0]

@@ -118,12 +118,35 @@ def check_names(x: Any) -> None:
         raise InputError(f"X has several columns of the name {twice[0]!r}: expected different names. Rename them.")
 
 
+def check_numbers(y: Any) -> None:
+    """Targets of regression that are texts or dates; scikit-learn speaks of all other faults."""
+    try:
+        array = np.asarray(y)
+    except ValueError:  # rows of different lengths
+        return
+    if array.dtype.kind in "mM":
+        raise InputError(f"y holds dates or spans of time ({array.dtype}): expected numbers, such as days since one.")
+    if array.dtype.kind not in "OUST" or not array.ndim:
+        return
+    for value in array.ravel().tolist():
+        try:
+            np.asarray(value, np.float64)
+        except (TypeError, ValueError):
+            fault = f"y holds {value!r}, which is no number: expected numbers. WideClassifier learns classes."
+            raise InputError(fault) from None
+
+
 def check_classes(y: Any) -> None:
     """Values that are there and can be put in order; scikit-learn speaks of all other faults."""
     array = y if hasattr(y, "dtype") and hasattr(y, "tolist") else np.asarray(y, dtype=object)
     if array.ndim != 1 or array.dtype.kind != "O":
         return
     values = array.tolist()
+    if any(isinstance(value, list | tuple | set | frozenset) for value in values):
+        raise InputError(
+            "y holds lists of labels: expected a column of zeros and ones for each label. "
+            "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y) makes them."
+        )
     texts = [isinstance(value, str) for value in values]
     missing = [not isinstance(value, str) and (value is None or str(value) in _MISSING) for value in values]
     if any(missing):

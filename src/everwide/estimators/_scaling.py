@@ -21,6 +21,11 @@ Groups = Int[np.ndarray, " d"] | None
 ALONE, AS_IT_IS = -1, -2  # a column of no group; one that is not scaled by how much it varies
 
 
+def counted(weights: Float[np.ndarray, " n"]) -> float:
+    """As how many rows they count: weights below 1, such as shares of a sum, do not make fewer rows of many."""
+    return max(float(weights.sum()), float(len(weights)))
+
+
 @dataclass(frozen=True)
 class Fences:
     """Values far beyond those of nearly all rows are drawn near: at most one unit beyond a fence.
@@ -66,7 +71,7 @@ def _fence(column: np.ndarray, weights: np.ndarray, far: float, tight: bool) -> 
     def at(share: float) -> float:
         return float(values[min(int(np.searchsorted(reached, share)), len(values) - 1)])
 
-    tails = np.clip(_BEYOND / max(weights.sum(), len(column)), _TAILS, _TAILS[-1])
+    tails = np.clip(_BEYOND / counted(weights), _TAILS, _TAILS[-1])
     unit = max((at(1 - p) - at(p)) / -2 / float(scipy.special.ndtri(p)) for p in tails)
     if not unit > _CONSTANT:  # nearly all rows have one value: then all that there is, is inside
         return float(column[order[0]]), float(column[order[-1]]), largest

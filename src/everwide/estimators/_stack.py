@@ -4,6 +4,8 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Float
 
+from ._scaling import counted
+
 _ROWS = 300.0  # that speak for equal shares: few rows tell luck from merit badly
 _LEAST = 0.03  # of all shares: below, a network is left out
 
@@ -16,7 +18,7 @@ def shares(
     The penalty is that of `_ROWS` more rows, on which networks differ by as much as the best one errs.
     """
     members, n, k = predicted.shape
-    root = np.sqrt(weights)[:, None]
+    root = np.sqrt(weights * counted(weights) / weights.sum())[:, None]
     errors = np.average(np.mean((predicted - y) ** 2, axis=2), axis=1, weights=weights)
     doubt = np.sqrt(_ROWS * max(float(errors.min()), np.finfo(np.float64).tiny) * k)
     design = np.concatenate([(root * predicted).reshape(members, n * k).T, doubt * np.eye(members)])

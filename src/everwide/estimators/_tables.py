@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from .._checks import InputError
 from ..layers import Columns, Trees
 from ._choice import Candidate, Choice, Goal, Honest, Learned, Member, Task
-from ._columns import DEPTH, LENGTH, Pace, learn_columns, learn_trees
-from ._effort import USUAL, Clock, Effort, effort_for
+from ._columns import DEPTH, LENGTH, Pace, evaluation, learn_columns, learn_trees
+from ._effort import FOLDED, FOLDS, USUAL, Clock, Effort, effort_for
 from ._host import one_thread_each
 from ._readers import ColumnsReader, Looking, Numbers, Which
 from ._solve import HUGE, all_ridges, best_ridge, ridge_of_neighbours, solved, solved_in_leaves
@@ -24,7 +24,6 @@ from ._stack import shares
 
 _FEW = 300  # rows on which all ridges are compared
 _BYTES = 1 << 28  # of what is held for all pairs of them
-_FOLDED, _FOLDS, _PART = 600, 3, 0.7  # up to so many rows, so many parts; beyond, numbers are learned from one part
 _LEARNED = 20  # rows from which numbers are learned at all
 _BIAS = 0.005  # of networks that see all columns alike
 # These: the shares of scaled columns and of their ranks, hidden layers, and the ratio of their speeds.
@@ -86,14 +85,14 @@ def learn_table(task: Task, goal: Goal, seed: int, clock: Clock, *, at_once: boo
 
 
 def _effort(task: Task, goal: Goal, clock: Clock) -> Effort:
-    """What fits into a budget, by the time that a step takes."""
-    columns, pace = scaled_columns(task.x[:_FEW]), Pace(1, 1)
+    """What fits into a budget, by the time that an evaluation of a criterion takes."""
 
-    def step(rows: int) -> None:
-        with one_thread_each():
-            learn_columns(columns, task.x[:rows], task.y[:rows], goal.which, by="likelihood", pace=pace)
+    def ready(rows: int) -> Callable[[], Any]:
+        x = task.x[:rows]
+        return evaluation(scaled_columns(x), x, task.y[:rows], goal.which)
 
-    return effort_for(len(task.x), clock, step, _WORKERS)
+    with one_thread_each():
+        return effort_for(len(task.x), clock, ready, _WORKERS)
 
 
 def _members(
@@ -127,10 +126,10 @@ def _order(task: Task, seed: int, effort: Effort) -> Int[np.ndarray, " n"]:
 
 def _parts(n: int, effort: Effort) -> list[tuple[Int[np.ndarray, " learned"], Int[np.ndarray, " held"]]]:
     """Rows to learn numbers from, and rows to judge them on; of few rows, each is judged once."""
-    if n > _FOLDED:
-        learned = min(effort.rows, int(_PART * n))
+    if n > FOLDED:
+        learned = effort.part(n)
         return [(np.arange(learned), np.arange(learned, n))]
-    folds = [np.arange(fold, n, _FOLDS) for fold in range(_FOLDS)]
+    folds = [np.arange(fold, n, FOLDS) for fold in range(FOLDS)]
     return [(np.setdiff1d(np.arange(n), held), held) for held in folds]
 
 

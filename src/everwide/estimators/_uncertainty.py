@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from .._checks import InputError
 from ._choice import Learned, Member, Task, is_clear
 from ._readers import Reader, batches
+from ._scaling import counted
 
 _SHARPEST = np.log(1e4)
 _LOUD, _LOUDEST = 100.0, 1e6  # times the function's own variance: what noise may be, beside a guess and without one
@@ -40,7 +41,7 @@ class Temperature:
         As many rows as there are classes could have been of any class: so perfect separation stays finite (Platt 1999).
         """
         n, k = outputs.shape
-        doubt = k / (weights.sum() + k)
+        doubt = k / (counted(weights) + k)
         targets = np.full((n, k), doubt / k)
         targets[np.arange(n), classes] += 1 - doubt
 
@@ -134,7 +135,7 @@ def weighted_quantile(
     values: Float[np.ndarray, "n k"], copies: Float[np.ndarray, " n"], share: float
 ) -> Float[np.ndarray, " k"]:
     """The least value of each column that a new one stays below with this probability (Vovk et al. 2005)."""
-    n = max(copies.sum(), len(copies))  # weights below 1 do not make fewer rows of many
+    n = counted(copies)
     needed = min(np.ceil((n + 1) * share) / n, 1.0) * copies.sum()
     order = np.argsort(values, axis=0)
     reached = np.cumsum(copies[order], axis=0) >= needed * (1 - 1e-12)

@@ -33,7 +33,7 @@ def is_number(dtype: Any) -> bool:
 
 def plan_column(column: pd.Series, name: str, ask: Ask, category: bool | None) -> Planned:
     """Of a column that is not of numbers, or is a category all the same; `None`: its type says it."""
-    spans = types.is_timedelta64_dtype(column.dtype)
+    spans = column.dtype.kind == "m"
     if column.isna().all():
         return _dropped(len(column), "empty")
     if category:

@@ -243,7 +243,8 @@ def seconds_of(column: pd.Series, day_first: bool | None = None) -> Dates:
     if types.is_datetime64_any_dtype(column.dtype):
         local = column.dt.tz_localize(None) if column.dt.tz is not None else column
         column = local - pd.Timestamp(0)
-    if types.is_timedelta64_dtype(column.dtype):
+    if column.dtype.kind == "m":
+        column = column.astype(column.dtype.numpy_dtype) if isinstance(column.dtype, pd.ArrowDtype) else column
         return Dates(column.dt.total_seconds().to_numpy(np.float64, na_value=np.nan), day_first)
     texts = texts_of(column)
     read = dates(texts.levels, day_first)

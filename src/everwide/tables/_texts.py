@@ -31,10 +31,11 @@ class Texts(NamedTuple):
         return np.append(of_levels, np.nan)[self.codes]
 
     def look_like(self, *patterns: re.Pattern[str]) -> bool:
-        """Whether nearly all of some values are of one of these forms."""
-        some = self.levels[:: max(1, len(self.levels) // _LOOKED_AT)]
-        alike = sum(any(pattern.fullmatch(level) for pattern in patterns) for level in some)
-        return alike >= max(1, ENOUGH * len(some))
+        """Whether nearly all rows of some levels are of one of these forms."""
+        every = max(1, len(self.levels) // _LOOKED_AT)
+        some, counts = self.levels[::every], self.counts[::every]
+        alike = np.array([any(pattern.fullmatch(level) for pattern in patterns) for level in some], bool)
+        return bool(alike.any() and counts @ alike >= ENOUGH * counts.sum())
 
     def places(self, known: dict[str, int]) -> np.ndarray:
         """Of each row, where its level is among known ones: -1 where it is missing, -2 where it is new."""
