@@ -10,8 +10,8 @@ SEED ?= $(shell date +%s)
 SEED := $(SEED)
 # Two workers on two cores: a pool of threads in each would only wait for the other.
 # Neighbours stay together (worksteal): what one test has compiled, the next one finds.
-PYTEST = EVERWIDE_SEED=$(SEED) OPENBLAS_NUM_THREADS=1 $(1)/bin/python -m pytest -p tests.rare_garbage -n 2 \
-	--dist worksteal -q $(2) $(ARGS)
+PYTEST = EVERWIDE_SEED=$(SEED) OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -p tests.rare_garbage \
+	-n 2 --dist worksteal -q $(2) $(ARGS)
 # Compiling takes most of the time, and what is compiled runs once: this halves it. Modules marked `as_users` are
 # compiled as users compile them, and run on their own: XLA reads its flags once in a process. In `make test-all` that is
 # true of everything. Examples in docstrings (src) show how to call something: one precision is enough.

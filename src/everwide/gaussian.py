@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.polynomial import chebyshev, polynomial
 
+_LOST = 1e-3, 1e-9  # parts of a difference of lengths, below which float32 loses an angle; and what is no difference
 SNAP = 4  # units of rounding in `1 - |correlation|` that may come from the correlation itself
 _DEGREE = {"float32": 7, "float64": 21}
 HASTY = ContextVar("HASTY", default=False)  # see `hasty`
@@ -33,7 +34,8 @@ HASTY = ContextVar("HASTY", default=False)  # see `hasty`
 def hasty() -> Iterator[None]:
     """What is traced inside computes numeric moments the usual way only, which compiles in half the time.
 
-    Where that is not accurate enough, they are not a number: who traces it looks, and traces it again outside.
+    Where that is not accurate enough, they are not a number; and slopes are infinite where float32 is not enough for
+    an angle. Who traces it looks, and traces it again outside, in the second case in float64.
     """
     before = HASTY.set(True)
     try:
@@ -130,7 +132,7 @@ def two_slope(pair: GaussianPair, negative: Any, positive: Any, *, folds: bool =
     scale, rest, sign = pair.scale, pair.complement, pair.sign
     folded = fold(rest)
     size = scale * (1 - folded)  # E|u v|
-    agree = sign * (1 - (2 / math.pi) * angle(rest))  # E[sign u sign v]
+    agree = _where_told(pair, rest, sign * (1 - (2 / math.pi) * angle(rest)))  # E[sign u sign v]
     cov = pair.cov if pair.minus is None else sign * scale * (1 - rest)
     moment, slope = odd2 * cov + even2 * size, odd2 + even2 * agree
     if pair.minus is None:
@@ -138,6 +140,18 @@ def two_slope(pair: GaussianPair, negative: Any, positive: Any, *, folds: bool =
     minus = odd2 * _apart(pair, rest, sign) + even2 * (pair.radial + 2 * scale * folded)
     plus = None if folds else odd2 * _apart(pair, rest, -sign) + even2 * (pair.var1 + pair.var2 + 2 * size)
     return Dual(moment, slope, minus, plus)
+
+
+def _where_told(pair: GaussianPair, rest: Array, agree: Array) -> Array:
+    """Infinite where the angle is lost in float32: of rows of other lengths that are nearly parallel.
+
+    What distances say beyond the difference of lengths has its rounding, and the angle the root of that.
+    """
+    if not HASTY.get() or pair.minus is None or rest.dtype != np.float32:
+        return agree
+    share, least = _LOST
+    lengths = pair.radial * (safe_reciprocal(safe_sqrt(pair.var1)) * safe_reciprocal(safe_sqrt(pair.var2)))
+    return jnp.where(rest < 0.5 * share * (lengths - least), jnp.inf, agree)
 
 
 def _apart(pair: GaussianPair, rest: Array, sign: Array | float) -> Array:

@@ -1,12 +1,14 @@
 """The limit as a pure JAX function: gradients, edge cases, pickling, and the static plan."""
 
 import itertools
+import math
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -274,3 +276,45 @@ def test_rows_that_are_nearly_parallel_keep_their_angles_in_float32(pairs):
     double = ew.gram(net, x.astype(np.float64), z.astype(np.float64))
     np.testing.assert_allclose(single.ntk, double.ntk, rtol=2e-6, atol=1e-6)
     np.testing.assert_allclose(single.nngp, double.nngp, rtol=2e-6, atol=1e-6)
+
+
+def relu_tangent(x, z, depth):
+    """Of ReLU networks without biases, in arbitrary precision, entry by entry."""
+    with mp.workdps(40):
+        a, b, c = (2 * mp.fdot(map(float, p), map(float, q)) / len(x) for p, q in ((x, x), (z, z), (x, z)))
+        tangent, size = c, mp.sqrt(a * b)
+        for _ in range(depth):
+            cosine = max(min(c / size, mp.mpf(1)), mp.mpf(-1))
+            angle = mp.acos(cosine)
+            c = size * (mp.sin(angle) + (mp.pi - angle) * cosine) / mp.pi
+            tangent = tangent * (mp.pi - angle) / mp.pi + c
+        return float(tangent), float(size)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("ratio", [1.0003, 1.05, 10.0, -2.0])
+def test_parallel_rows_of_other_lengths_keep_their_angles_in_float32(ratio, own):
+    """Their distance is mostly the difference of lengths, whose rounding once was taken for an angle of 1e-4."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 6)).astype(np.float32)
+    x[3] = 0  # no direction at all
+    tilts = np.array([0.0, 1e-6, 1e-4, 0.0])[:, None]
+    z = (ratio * (x + tilts * rng.normal(size=x.shape))).astype(np.float32)
+    hidden = ew.Dense(w_std=2**0.5)
+    net = ew.Serial(hidden, ew.Relu(), hidden, ew.Relu(), ew.Dense(1, w_std=2**0.5))
+    found = ew.ntk(net, np.concatenate([x, z]))[:4, 4:] if own else ew.ntk(net, x, z)
+    assert found.dtype == np.float32
+    for i, j in np.ndindex(3, 3):
+        exact, size = relu_tangent(x[i], z[j], 2)
+        assert abs(found[i, j] - exact) < 5e-7 * size
+    assert not found[3].any()
+    assert not found[:, 3].any()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("channels", [1, 7, 8, 19, 784])
+def test_sums_of_squares_miss_no_channel(channels):
+    x = np.random.default_rng(0).normal(size=(3, channels))
+    exact = [math.fsum(row**2) / channels for row in x]
+    np.testing.assert_allclose(ew.diagonal(ew.Dense(w_std=1.0), x).nngp, exact, rtol=1e-15)

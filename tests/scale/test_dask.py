@@ -110,6 +110,28 @@ def test_faults_of_clusters_are_said(tmp_path, workerless, monkeypatch):
         Dask(workerless, workers=2)
 
 
+def test_workers_that_are_all_gone_are_not_waited_for_without_a_word(tmp_path, monkeypatch):
+    """Nobody starts another one; what they have done stays."""
+    for name, seconds in (("_LOOK", 0.1), ("_TOLD", 0.2), ("_GIVEN_UP", 1.0)):
+        monkeypatch.setattr(_dask, name, seconds)
+    with LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as one:
+
+        def leave(progress):
+            if progress.done == 2:
+                cluster.scale(0)
+                cluster.sync(cluster._correct_state)
+
+        backend = Dask(one)
+        with (
+            pytest.warns(UserWarning, match=r"All workers are gone for 0\.2 s"),
+            pytest.raises(RuntimeError, match=r"had no workers for 1\.0 s.*a store keeps the tiles"),
+        ):
+            ew.ntk(NET, X, out=Store(tmp_path / "run"), tile=2, backend=backend, progress=leave)
+    seen = []
+    ew.ntk(NET, X, out=Store(tmp_path / "run"), progress=seen.append)
+    assert 2 <= seen[0].done < seen[0].total
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_killed_costs_its_tile_only(tmp_path):
     """Processes, as users have them; the nanny starts another one."""

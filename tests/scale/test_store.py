@@ -193,20 +193,21 @@ def test_what_is_no_store_is_left_alone(tmp_path):
     assert ew.ntk(NET, X, out=Store(tmp_path / "empty")).shape == (23, 23)
 
 
-def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("number", "said"), [(errno.ENOSPC, "is full"), (errno.EFBIG, r"at a limit \(ulimit -f\)")])
+def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch, number, said):
     put, calls = _files.Files.put, []
 
     def full(self, *arguments):
         calls.append(1)
         if len(calls) > 3:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(number, "No space left on device")
         put(self, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(_files.Files, "put", full)
-        with pytest.raises(OSError, match=r"is full: 3 of 10 tiles are kept\. Make room") as caught:
+        with pytest.raises(OSError, match=rf"{said}: 3 of 10 tiles are kept\. Make room") as caught:
             ew.gram(NET, X, out=Store(tmp_path / "run"), tile=6)
-    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.errno == number
     seen = []
     ew.gram(NET, X, out=Store(tmp_path / "run"), progress=lambda p: seen.append(p.done))
     assert seen[0] == 3

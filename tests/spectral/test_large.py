@@ -307,4 +307,4 @@ def test_copies_of_rows_without_a_ridge_have_a_sentence():
     y = np.concatenate([Y, -Y[:3]])
     with pytest.raises(InputError, match=r"3 of 303 rows are copies.*1e-06.*weights="):
         sp.solve(kernel, y, solver=sp.ConjugateGradients())
-    assert sp.solve(kernel, y, ridge=1e-3, solver=sp.ConjugateGradients()).report.residual < 1e-4
+    assert sp.solve(kernel, y, ridge=1e-2, solver=sp.ConjugateGradients()).report.residual < 1e-4

@@ -125,6 +125,7 @@ def test_a_factor_grows_into_that_of_all_rows():
 
 
 @each_solver
+@pytest.mark.filterwarnings("ignore:The kernel with ridge=0 is singular:UserWarning")
 def test_a_singular_kernel_needs_jitter_and_says_so(solver):
     k = kernel(N, features=3)
     y = k[:, :2]  # within reach of the kernel
@@ -133,6 +134,14 @@ def test_a_singular_kernel_needs_jitter_and_says_so(solver):
     close(k @ found.coefficients, y, 1e-4)
     for part in (found.left_out(), found.left_out_variance(), found.precision()):
         assert np.isfinite(part).all()
+
+
+def test_equal_rows_without_a_ridge_are_spoken_of():
+    k, y = np.tile(kernel(N, features=3), (2, 2)), np.tile(Y, (2, 1))
+    with pytest.warns(UserWarning, match=r"ridge=0 is singular up to rounding: .* Are rows equal\?"):
+        found = sp.solve(k, y)
+    assert found.report.jitter > 0
+    sp.solve(k, y, ridge=1e-6)  # which says nothing
 
 
 def test_twins_of_old_rows_need_jitter_and_say_so():

@@ -188,8 +188,11 @@ def write(
 
 def lower_twice(values: np.ndarray, flipped: np.ndarray) -> np.ndarray:
     """A symmetric tile: its lower half, and the same seen in the mirror."""
+    whole = np.empty(values.shape, values.dtype)
+    _copy(whole, flipped, add=False)
     lower = np.tri(len(values), dtype=bool).reshape(*values.shape[:2], *(1,) * (values.ndim - 2))
-    return np.where(lower, values, flipped)
+    np.copyto(whole, values, where=lower)
+    return whole
 
 
 def transposed(values: np.ndarray, pairs: Pairs) -> np.ndarray:
@@ -320,19 +323,35 @@ def fill(
 def _completed(
     done: Iterator[tuple[Tile, dict[str, np.ndarray]]], job: Job, x1: Rows, x2: Rows, size: Size, *, symmetric: bool
 ) -> Iterator[tuple[Tile, dict[str, np.ndarray]]]:
-    """Tiles in which something is not a number are computed by the slower job; the diagonal is computed elsewhere."""
+    """Tiles in which a number is missing are computed by the slower job; the diagonal is computed elsewhere.
+
+    Where it is infinite, float32 is not enough. Rows with sites know no such numbers.
+    """
     for tile, values in done:
         own = symmetric and tile.rows == tile.cols
-        if any(_lacks(array, own) for array in values.values()):
-            yield from computed(job, x1, x2, [tile], size)
+        lost = [_lost(array, own) for array in values.values()]
+        if any(part.size for part in lost):
+            wide = x1.x.ndim == 2 and any(np.isinf(part).any() for part in lost)
+            yield tile, _again(job, x1.part(tile.rows), None if own else x2.part(tile.cols), size, wide)
         else:
             yield tile, values
 
 
-def _lacks(array: np.ndarray, own: bool) -> bool:
-    """Whether a number is missing, off the diagonal where it is an `own` one."""
-    lost = np.isnan(array).reshape(*array.shape[:2], -1).any(-1)
-    return bool((lost & ~np.eye(array.shape[0], dtype=bool) if own else lost).any())
+def _lost(array: np.ndarray, own: bool) -> np.ndarray:
+    """What is not finite, off the diagonal where it is an `own` one."""
+    lost = ~np.isfinite(array)
+    if own:
+        lost[np.diag_indices(len(array))] = False
+    return array[lost]
+
+
+def _again(job: Job, x1: Rows, x2: Rows | None, size: Size, wide: bool) -> dict[str, np.ndarray]:
+    """One tile of these rows; what is too large for the matrix is infinite there."""
+    left, right = (replace(x, x=x.x.astype(np.float64)) if wide else x for x in (x1, x1 if x2 is None else x2))
+    whole = Tile(slice(0, len(left)), slice(0, len(right)))
+    ((_, values),) = computed(job, left, left if x2 is None else right, [whole], size)
+    with np.errstate(over="ignore"):
+        return {name: array.astype(x1.x.dtype, copy=False) for name, array in values.items()}
 
 
 def diagonal(kernel: AbstractKernelFunction, x: Rows) -> Gram:

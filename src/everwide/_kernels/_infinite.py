@@ -25,6 +25,7 @@ from ..signal import Demand, Pairs, Parametrization, Signal
 _NEARLY_PARALLEL = 1e-2
 _FEW_PARALLEL = 32  # rows of a tile that have such partners: theirs alone are multiplied again
 _EQUAL = 32 * float(np.finfo(np.float64).eps)  # examples whose squared distance is below this part of their norms
+_PIECES = 8  # of the channels, in sums of squares
 _LARGEST_TILE = 512
 _WORKSPACE = 48 << 20  # bytes of temporaries in a tile: larger ones fall out of the caches
 _TILES = (64, 256)  # of a tower: few shapes, so that another number of rows compiles nothing
@@ -235,14 +236,25 @@ def _own_moments(x: Array, pairs: Pairs, place) -> Covariance | None:
         cov = jnp.einsum("iac,ibc->abi", flat, flat, precision=lax.Precision.HIGHEST)
         cov = cov.reshape(*x.shape[1:-1], *x.shape[1:-1], len(x)) / x.shape[-1]
     else:
-        wide = _widened(x)
-        cov = jnp.moveaxis(jnp.mean(wide * wide, -1), 0, -1).astype(x.dtype)
+        cov = jnp.moveaxis(_mean_square(x), 0, -1).astype(x.dtype)
     return Covariance(place(cov), None, pairs=pairs, same=True)
 
 
 def _widened(x: Array) -> Array:
     """In float64 where JAX allows it."""
     return x.astype(jax.dtypes.canonicalize_dtype(np.float64))
+
+
+def _mean_square(x: Array) -> Array:
+    """Over the channels, in float64 where JAX allows it.
+
+    Pieces of the channels are added first, number by number: XLA would write the squares down and add them one by one.
+    """
+    size = x.shape[-1] // _PIECES
+    ends = range(size, size * _PIECES + 1, size) if size else ()
+    pieces = [jnp.square(_widened(x[..., end - size : end])) for end in ends]
+    rest = jnp.sum(jnp.square(_widened(x[..., size * _PIECES :])), -1)
+    return (rest + jnp.sum(sum(pieces), -1) if pieces else rest) / x.shape[-1]
 
 
 def _cross_moments(x1: Array, x2: Array, pairs: Pairs) -> Covariance:
@@ -265,7 +277,7 @@ def _cross_without_sites(x1: Array, x2: Array) -> Covariance:
     multiplication in float64, are looked up only where some pair of examples is nearly parallel.
     """
     cov = _product(x1, x2)
-    own1, own2 = (jnp.mean(jnp.square(_widened(x)), -1) for x in (x1, x2))
+    own1, own2 = _mean_square(x1), _mean_square(x2)
     high1, high2 = own1.astype(cov.dtype)[:, None], own2.astype(cov.dtype)[None, :]
     away1, away2 = high1 - cov, high2 - cov  # exact for nearly parallel examples
     near1, near2 = high1 + cov, high2 + cov  # exact for nearly antipodal ones

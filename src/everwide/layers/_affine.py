@@ -92,10 +92,12 @@ class RandomAffine(eqx.Module):
         positive(layer, "speed", self.speed)
         known_limit(layer, signal)
 
-    def draw(self, key: Array, weight: tuple[int, ...], bias: tuple[int, ...], fans: Fans) -> Affine:
-        """Parameters with a weight and a bias of these shapes."""
-        wkey, bkey = jr.split(key)
-        w, b = jr.normal(wkey, weight), None if self.b_std is None else jr.normal(bkey, bias)
+    def draw(
+        self, key: Array, weight: tuple[int, ...], bias: tuple[int, ...], fans: Fans, numbers: Any = None
+    ) -> Affine:
+        """Parameters with a weight and a bias of these shapes; `numbers(key, shape)`: of variance 1, else normal."""
+        (wkey, bkey), numbers = jr.split(key), numbers or jr.normal
+        w, b = numbers(wkey, weight), None if self.b_std is None else numbers(bkey, bias)
         if fans.parametrization.in_weights:
             w = w * (like(self.w_std, w) * fans.size)
             b = None if b is None else b * like(self.b_std, b)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import InputError, whole
+from .._checks import InputError, warn, whole
 from .._engine import Field, Progress, Rows, Size
 from ..kernel import AbstractKernelFunction
 from ._backends import AbstractBackend
 from ._work import AbstractTask
 
 _PATIENCE = 10  # seconds for a scheduler to answer, and for a first worker
+_LOOK, _TOLD, _GIVEN_UP = 5, 30, 600  # seconds: looks at workers; without any, a sentence comes, and the end
 _AHEAD = 3  # tiles for each thread that workers have, so that none waits for the next
 # A while after a worker died, 15 s by default, Dask gives its place up for good unless one is there at that moment.
 _KEPT = {"distributed.deploy.lost-worker-timeout": "1 day"}
@@ -77,23 +79,26 @@ class Dask(AbstractBackend):
         with self._connected() as client, task.elsewhere() as sent:
             for file in self.files:
                 client.upload_file(str(file))
-            waiting, running, under_way = iter(items), distributed.as_completed(), set[Any]()
+            waiting, under_way = iter(items), set[Any]()
             try:
                 while True:
                     for _ in range(max(1, _AHEAD * sum(client.nthreads().values()) - len(under_way))):
                         if (item := next(waiting, None)) is not None:
-                            future = client.submit(_done, sent, item, pure=False)
-                            under_way.add(future)
-                            running.add(future)
+                            under_way.add(client.submit(_done, sent, item, pure=False))
                     if not under_way:
                         return
-                    future = next(running)
-                    under_way.discard(future)
-                    yield future.result()
+                    for future in _finished(client, under_way):
+                        under_way.discard(future)
+                        yield future.result()
             except distributed.KilledWorker as fault:
                 raise RuntimeError(
                     f"Workers died several times at the same tile ({fault}). Was it too large for their memory? The "
                     "others are kept; run the same again with more memory for each worker, or fewer workers."
+                ) from None
+            except (distributed.CancelledError, distributed.comm.CommClosedError) as fault:
+                raise RuntimeError(
+                    f"The scheduler of Dask is gone ({type(fault).__name__}). Start it and its workers, and run the "
+                    "same again: a store keeps the tiles that are done."
                 ) from None
             finally:
                 client.cancel(list(under_way))
@@ -119,6 +124,26 @@ class Dask(AbstractBackend):
 def _done(task: AbstractTask, item: Any) -> Any:
     """What a worker does."""
     return task(item)
+
+
+def _finished(client: Any, under_way: set[Any]) -> set[Any]:
+    """Some that are done. Where no worker is left, which would be waited for without a word, it is said."""
+    distributed, staffed, told = _distributed(), time.monotonic(), False
+    while True:
+        try:
+            return distributed.wait(list(under_way), timeout=_LOOK, return_when="FIRST_COMPLETED").done
+        except TimeoutError:
+            now = time.monotonic()
+            staffed = now if client.nthreads() else staffed
+        if now - staffed > _GIVEN_UP:
+            raise RuntimeError(
+                f"The scheduler has had no workers for {_GIVEN_UP} s. Start some (`dask worker`), and run the same "
+                "again: a store keeps the tiles that are done."
+            )
+        if now - staffed > _TOLD and not told:
+            told = True
+            more = f"{_GIVEN_UP - _TOLD} s more"
+            warn(f"All workers are gone for {_TOLD} s. Start some (`dask worker`); it waits {more}.", UserWarning)
 
 
 def _distributed() -> Any:

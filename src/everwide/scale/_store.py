@@ -21,7 +21,7 @@ from ._work import Work
 _LARGEST_TILE = 2048
 _MOST_TILES = 512  # along a side
 _WORK = 2 << 30  # bytes of temporaries that a tile may pass through: seconds, on one core
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _READERS = 4  # threads that compare checksums
 _NAMED = 3  # damaged tiles that a sentence lists
 
@@ -175,8 +175,9 @@ class Store:
         except OSError as fault:
             if fault.errno not in _FULL:
                 raise
+            why = "ends files at a limit (ulimit -f)" if fault.errno == errno.EFBIG else "is full"
             message = (
-                f"The disk of {self.path} is full: {done} of {total} tiles are kept. Make room and run the same again"
+                f"The disk of {self.path} {why}: {done} of {total} tiles are kept. Make room and run the same again"
             )
             raise OSError(fault.errno, message) from None
 

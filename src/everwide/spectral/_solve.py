@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 from jaxtyping import Float
 
-from .._checks import InputError, finite_array, not_negative, row_weights
+from .._checks import InputError, finite_array, not_negative, row_weights, warn
 from .._engine import KernelError, KernelOperator, as_operator, checked_kernel
 from ._large import AbstractLargeSolver
 from ._solvers import AbstractSolution, Decomposed, Factored, Problem, cholesky, eigen
@@ -65,7 +65,8 @@ def solve(
     Args:
         kernel: `(n, n)`, of the training rows: a matrix, or `everwide.operator(net, x)`, which is never whole.
         y: targets, `(n,)` or `(n, k)`.
-        ridge: absolute, added to the diagonal. Where the matrix cannot be inverted, the least jitter is added too.
+        ridge: absolute, added to the diagonal. Where the matrix cannot be inverted, the least jitter is added too,
+            with a warning from `"cholesky"` where it is above the ridge.
         weights: `(n,)`, above 0: a row of weight `w` counts as `w` rows. None: all are 1.
         copies: `(n,)`: how many rows each one stands for, of which leave-one-out leaves out one. None: 1 each.
         solver: `"cholesky"`, or `"eigen"`, whose solution answers for other ridges and for gradient flow: `at`; one for
@@ -100,7 +101,14 @@ def solve(
         matrix = kernel.dense(np.float64)
     else:
         matrix = kernel if overwrite else checked_kernel(kernel)
-    return chosen(matrix, _problem(matrix, y, ridge, weights, copies))
+    solution = chosen(matrix, _problem(matrix, y, ridge, weights, copies))
+    if chosen is cholesky and not overwrite and solution.jitter > solution.ridge:
+        warn(
+            f"The kernel with ridge={solution.ridge:g} is singular up to rounding: {solution.jitter:.1g} was added to "
+            "its diagonal (report.jitter). Are rows equal? Give a larger ridge, or fold copies into one row.",
+            UserWarning,
+        )
+    return solution
 
 
 def _problem(matrix: Any, y: Any, ridge: Any, weights: Any, copies: Any) -> Problem:
