@@ -20,7 +20,7 @@ def absurd(
     outside = Fences.of(targets, weights, far=TARGET_FENCE).beyond(targets)
     beyond = np.stack([_beyond_gap(column) for column in targets.T], axis=1)
     if x.ndim == 2 and beyond.any():
-        beyond &= ~np.array([_told(x, column) for column in beyond.T])
+        beyond &= ~np.array([told(x, column) for column in beyond.T])
     return outside | beyond
 
 
@@ -35,7 +35,7 @@ def _beyond_gap(y: Float[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
     return apart >= near[first + jumps[0]]
 
 
-def _told(x: Float[np.ndarray, "n d"], marked: Bool[np.ndarray, " n"]) -> bool:
+def told(x: Float[np.ndarray, "n d"], marked: Bool[np.ndarray, " n"]) -> bool:
     """Whether marked rows lie beside each other: then they are rare, not wrong."""
     with np.errstate(over="ignore", invalid="ignore"):
         size = x.std(0)

@@ -265,7 +265,7 @@ class AbstractWide(BaseEstimator, abc.ABC):
         notes, scaled = (*self._notes, *self._fenced(rows.x)), rows._replace(x=self._scaling(rows.x))
         del rows  # of very many, rows as they came would take as much memory as those that are learned from
         learned = learn(scaled, self._asked, goal, self._seed(), self._within(), clock)
-        learned = replace(learned, choice=replace(learned.choice, notes=notes))
+        learned = replace(learned, choice=replace(learned.choice, notes=(*notes, *learned.choice.notes)))
         self._support = None if isinstance(self._asked, AbstractLayer) else _support(learned)
         if self.verbose:
             sys.stdout.write(f"{learned.choice}\n")

@@ -39,6 +39,7 @@ class Goal(NamedTuple):
     time: float | None
     score: Callable[[Any, Task], Float[np.ndarray, " n"]]
     scored_by: str
+    robust: bool = False  # targets of tables that lie far off may be drawn near
 
     def mean(self, solution: Any, task: Task) -> float:
         """The score of all rows."""

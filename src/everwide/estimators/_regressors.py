@@ -90,7 +90,8 @@ class WideRegressor(AbstractWideRegression):
     have learned how to look at them (weights, a metric that mixes them, random trees), each as much as it helps to
     predict rows that it has not learned from. Of images, networks, ridges and stopping times are compared by how well
     they predict each row from all others. Inputs and targets are scaled inside; numbers far beyond all others are drawn
-    near, and so are predictions far beyond all targets, with a warning.
+    near, and so are predictions far beyond all targets, with a warning. Of tables, targets that lie far from what
+    all other rows say of them are drawn near too, where rows that are left out are predicted better so.
 
     Args:
         architecture: "auto"; "dense", a single network of the best depth, activation and number of frozen layers, which
@@ -155,7 +156,7 @@ class WideRegressor(AbstractWideRegression):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, *, grows: bool) -> "WideRegressor":
         ridge, time = ridge_and_time(self.relative_ridge, self.relative_time, grows)
-        goal = Goal("ntk", ridge, time, squared_error, "leave-one-out squared error")
+        goal = Goal("ntk", ridge, time, squared_error, "leave-one-out squared error", robust=not grows)
         self._accept(self._learn(self._first_rows(X, y, sample_weight), goal))
         return self
 

@@ -19,6 +19,7 @@ from ._columns import DEPTH, LENGTH, Pace, evaluation, learn_columns, learn_tree
 from ._effort import FOLDED, FOLDS, USUAL, Clock, Effort, effort_for
 from ._host import one_thread_each
 from ._readers import ColumnsReader, Looking, Numbers, Which
+from ._robust import calmed
 from ._solve import HUGE, all_ridges, best_ridge, ridge_of_neighbours, solved, solved_in_leaves
 from ._stack import shares
 
@@ -64,10 +65,11 @@ def learn_table(task: Task, goal: Goal, seed: int, clock: Clock, *, at_once: boo
     effort = replace(effort, exact=max(effort.exact, len(task.x))) if at_once else effort
     order = _order(task, seed, effort)
     compared = order[: effort.compared]
+    given, (task, alike) = task, _calm(task, compared, goal)
     some, parts = task.rows(compared), _parts(len(compared), effort)
     asked = np.sort(np.concatenate([held for _, held in parts]))
     clock.say(f"learns how to look at columns from {len(parts[0][0])} of {len(task.x)} rows")
-    contenders = _alike(some, goal) + _learned(task.x, some, parts, goal, effort, clock)
+    contenders = alike + _learned(task.x, some, parts, goal, effort, clock)
     said = np.stack([contender.outputs[asked] for contender in contenders])
     chosen = shares(said, some.y[asked], some.weights[asked])
     kept = [(one, float(share)) for one, share in zip(contenders, chosen, strict=True) if share]
@@ -78,10 +80,10 @@ def learn_table(task: Task, goal: Goal, seed: int, clock: Clock, *, at_once: boo
     members = _members(kept, task, goal, unseen, effort, clock)
     if unseen is not None:
         members, honest = _weighed_again(members, task, unseen)
-    error = np.sum((task.y[honest.rows] - honest.outputs) ** 2, axis=1)
+    error = np.sum((given.y[honest.rows] - honest.outputs) ** 2, axis=1)
     score = float(np.average(error, weights=task.weights[honest.rows]))
     choice = _choice(members, task, goal, score, len(honest.rows), sum(one.tried for one in contenders))
-    return Learned(tuple(members), task, choice, np.float64, honest)
+    return Learned(tuple(members), task, replace(choice, notes=_on_targets(given, task)), np.float64, honest)
 
 
 def _effort(task: Task, goal: Goal, clock: Clock) -> Effort:
@@ -141,6 +143,26 @@ def _together(work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
 
 def _one_by_one(work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
     return [work(job) for job in jobs]
+
+
+def _calm(task: Task, compared: Int[np.ndarray, " m"], goal: Goal) -> tuple[Task, list[Contender]]:
+    """Networks that see all columns alike, and what they learn from: targets without those that lie far off."""
+    some = task.rows(compared)
+    alike = _alike(some, goal)
+    if not goal.robust:
+        return task, alike
+    best = min(alike, key=lambda one: float(np.sum(some.weights[:, None] * (some.y - one.outputs) ** 2)))
+    y = calmed(task, compared, best.candidate.reader, best.ridge, best.outputs, goal)
+    if y is None:
+        return task, alike
+    task = task._replace(y=y)
+    return task, _alike(task.rows(compared), goal)
+
+
+def _on_targets(given: Task, calm: Task) -> tuple[str, ...]:
+    count = int(np.any(given.y != calm.y, axis=1).sum())
+    text = f"{count} of {len(given.y)} targets lie far from what all other rows say of them: drawn near."
+    return (text,) if count else ()
 
 
 def _alike(some: Task, goal: Goal) -> list[Contender]:
