@@ -1,6 +1,7 @@
 """JAX modules that do more than their layers show, and masks: read as they compute, or refused."""
 
 import inspect
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -12,7 +13,7 @@ from flax import nnx
 import everwide as ew
 from everwide import ArchitectureError
 from everwide._walk import walk
-from translation.draws import equinox_kernels, nnx_kernels, require_agreement
+from translation.draws import equinox_kernels, nnx_kernels, require_agreement_at
 
 pytestmark = pytest.mark.once
 KEY = jr.key(0)
@@ -49,6 +50,11 @@ class Equinox(eqx.Module):
 
 def attend():
     return nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0))
+
+
+def both_ways():
+    one, two = (nnx.RNN(nnx.GRUCell(6, 8, rngs=nnx.Rngs(i))) for i in range(2))
+    return nnx.Bidirectional(one, two)
 
 
 def masked(mask):
@@ -113,6 +119,24 @@ REFUSED = {
     ),
     "another mask": (masked(lambda x: jnp.eye(5, dtype=bool)), SEQUENCE, "of masks, the causal one is read"),
     "a mask of the input": (masked(lambda x: x[:, None, None, :, 0] > 0), SEQUENCE, "mask depends on the input"),
+    "two directions": (
+        Flax(lambda m, x: m.both(x), both=both_ways()),
+        SEQUENCE,
+        "both .Bidirectional.*instead=",
+    ),
+    "a loop over a cell": (
+        Equinox(
+            lambda m, x: jax.lax.scan(lambda c, one: (m["c"](one, c), c), jnp.zeros(m["c"].hidden_size), x)[0],
+            c=eqx.nn.GRUCell(6, 8, key=KEY),
+        ),
+        SEQUENCE,
+        "control flow .scan. is not read",
+    ),
+    "all results of a loop": (
+        Flax(lambda m, x: sum(jax.lax.scan(lambda c, one: (c + one, 2 * one), jnp.zeros((5, 8)), m.first(x)))),
+        SEQUENCE,
+        "control flow .scan. is not read",
+    ),
     "another mask of Equinox": (heads(mask=TRI.T), SEQUENCE, "of masks, the causal one is read"),
     "heads that are processed": (
         heads(process_heads=lambda q, k, v: (2 * q, k, v)),
@@ -132,6 +156,24 @@ def test_modules_that_do_more_than_they_show(name):
 def test_a_call_without_noise_has_none():
     quiet = Equinox(lambda m, x: m["last"](m["d"](m["first"](x), inference=True)), d=eqx.nn.Dropout(0.5))
     assert [type(layer).__name__ for layer in ew.from_module(quiet, (6,)).net.layers] == ["Dense", "Dense"]
+
+
+def test_numbers_of_another_precision_are_read():
+    """Convolutions take those of their weights alone."""
+    with jax.enable_x64(True):
+        conv = eqx.nn.Conv1d(3, 8, 2, dtype=jnp.float64, key=KEY)
+        limit = ew.from_module(eqx.nn.Sequential([conv, eqx.nn.Lambda(jnp.ravel)]), (3, 5))
+    assert [type(layer).__name__ for layer in limit.net.layers] == ["Conv", "Flatten"]
+
+
+def held_together(m, x):
+    x = m["first"](x)
+    return m["last"](jax.lax.optimization_barrier((x, jnp.sin(x)))[1])
+
+
+def test_each_of_several_results_is_itself():
+    layers = ew.from_module(Equinox(held_together), (6,)).net.layers
+    assert [type(layer).__name__ for layer in layers] == ["Dense", "Sin", "Dense"]
 
 
 CAUSAL = {
@@ -156,42 +198,50 @@ def test_causal_masks_are_read(name):
 
 
 class Decoder(nnx.Module):
-    """A causal block, read at its second token."""
+    """A causal block without its skip, read at its second token: it sees two of three, which are nearly independent."""
 
-    def __init__(self, width, rngs):
+    def __init__(self, width, rngs, causal=True):
         self.embed, self.head = nnx.Linear(24, width, rngs=rngs), nnx.Linear(width, 256, rngs=rngs)
-        self.attend = nnx.MultiHeadAttention(4, width, decode=False, rngs=rngs)
+        self.norm = nnx.LayerNorm(width, use_scale=False, use_bias=False, rngs=rngs)
+        self.attend, self.causal = nnx.MultiHeadAttention(4, width, decode=False, rngs=rngs), causal
 
     def __call__(self, x):
-        x = self.embed(x)
-        return self.head((x + self.attend(x, mask=nnx.make_causal_mask(x[..., 0])))[:, 1])
+        x = self.norm(self.embed(x))
+        return self.head(self.attend(x, mask=nnx.make_causal_mask(x[..., 0]) if self.causal else None)[:, 1])
 
 
 class CausalHeads(eqx.Module):
     """The same of Equinox."""
 
     embed: eqx.nn.Linear
+    norm: eqx.nn.LayerNorm
     attend: eqx.nn.MultiheadAttention
     head: eqx.nn.Linear
+    causal: bool = eqx.field(static=True)
 
-    def __init__(self, width, key):
+    def __init__(self, width, key, causal=True):
         a, b, c = jr.split(key, 3)
-        self.embed, self.head = eqx.nn.Linear(24, width, key=a), eqx.nn.Linear(width, 256, key=b)
-        self.attend = eqx.nn.MultiheadAttention(4, width, key=c)
+        self.embed, self.head = eqx.nn.Linear(24, width, key=a), eqx.nn.Linear(width, 256, use_bias=False, key=b)
+        self.norm = eqx.nn.LayerNorm(width, use_weight=False, use_bias=False)
+        self.attend, self.causal = eqx.nn.MultiheadAttention(4, width, key=c), causal
 
     def __call__(self, x):
-        x = jax.vmap(self.embed)(x)
-        return self.head((x + self.attend(x, x, x, mask=jnp.tri(len(x), dtype=bool)))[1])
+        x = jax.vmap(self.norm)(jax.vmap(self.embed)(x))
+        return self.head(self.attend(x, x, x, mask=jnp.tri(len(x), dtype=bool) if self.causal else None)[1])
+
+
+BLOCKS = {
+    "nnx": (lambda width: Decoder(width, nnx.Rngs(0)), Decoder, nnx_kernels),
+    "equinox": (lambda width: CausalHeads(width, KEY), CausalHeads, equinox_kernels),
+}
 
 
 @pytest.mark.slow
-def test_a_causal_block_of_flax():
+@pytest.mark.parametrize("name", BLOCKS)
+def test_causal_blocks(name):
+    """Draws without the mask are told from those with it."""
+    make, kind, kernels = BLOCKS[name]
     with jax.numpy_dtype_promotion("standard"):
-        kernels = nnx_kernels(Decoder, 100)
-        require_agreement(lambda width: Decoder(width, nnx.Rngs(0)), (3, 24), kernels, draws=32)
-
-
-@pytest.mark.slow
-def test_a_causal_block_of_equinox():
-    kernels = equinox_kernels(CausalHeads, 100)
-    require_agreement(lambda width: CausalHeads(width, KEY), (3, 24), kernels, draws=32)
+        require_agreement_at(make, (3, 24), kernels(kind, 500), draws=300)
+        with pytest.raises(AssertionError):
+            require_agreement_at(make, (3, 24), kernels(partial(kind, causal=False), 100), draws=100)

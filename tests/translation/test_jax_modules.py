@@ -11,7 +11,7 @@ from flax import nnx
 import everwide as ew
 from everwide import activations as act
 from everwide._walk import walk
-from translation.draws import equinox_kernels, nnx_kernels, require_agreement, rows
+from translation.draws import equinox_kernels, nnx_kernels, require_agreement, require_agreement_at, rows
 
 pytestmark = pytest.mark.once
 OUTPUTS = 256
@@ -178,6 +178,56 @@ class Depthwise(nnx.Module):
         return self.head(nnx.max_pool(nnx.relu(x), (2,), strides=(2,)).reshape(x.shape[0], -1))
 
 
+class Squeeze(nnx.Module):
+    """Squeeze and excitation: means over all sites, which the product repeats; the law of it is not known."""
+
+    def __init__(self, width, rngs):
+        self.first, self.second = (nnx.Conv(n, width, (3, 3), rngs=rngs) for n in (3, width))
+        self.down, self.up = nnx.Linear(width, width // 2, rngs=rngs), nnx.Linear(width // 2, width, rngs=rngs)
+        self.head = nnx.Linear(width, OUTPUTS, rngs=rngs)
+
+    def weigh(self, x):
+        return x * nnx.sigmoid(self.up(nnx.relu(self.down(x.mean((1, 2))))))[:, None, None, :]
+
+    def __call__(self, x):
+        x = self.second(nnx.relu(self.first(x)))
+        return self.head(nnx.relu(self.weigh(x)).mean((1, 2)))
+
+
+class Text(nnx.Module):
+    """Windows of two sizes over tokens, and the largest number of each over the sequence."""
+
+    def __init__(self, width, rngs):
+        self.embed, self.head = nnx.Embed(VOCABULARY, width, rngs=rngs), nnx.Linear(2 * width, OUTPUTS, rngs=rngs)
+        self.windows = nnx.List([nnx.Conv(width, width, (n,), padding="VALID", rngs=rngs) for n in (2, 3)])
+
+    def __call__(self, x):
+        x = self.embed(x) * self.embed.features**0.5
+        return self.head(jnp.concatenate([nnx.relu(one(x)).max(1) for one in self.windows], -1))
+
+
+class Excited(eqx.Module):
+    """The same of Equinox: a layer is asked for its size, and activations are functions of one's own."""
+
+    first: eqx.nn.Conv2d
+    second: eqx.nn.Conv2d
+    weigh: eqx.nn.MLP
+    head: eqx.nn.Linear
+
+    def __init__(self, width, key):
+        a, b, c, d = jr.split(key, 4)
+        self.first = eqx.nn.Conv2d(3, width, 2, use_bias=False, key=a)
+        self.second = eqx.nn.Conv2d(width, width, 2, use_bias=False, key=b)
+        ends = {"activation": lambda x: x * jnp.tanh(x), "final_activation": lambda x: 1 / (1 + jnp.exp(-x))}
+        self.weigh = eqx.nn.MLP(width, width, width // 2, 1, use_bias=False, use_final_bias=False, key=c, **ends)
+        self.head = eqx.nn.Linear(width, OUTPUTS, use_bias=False, key=d)
+
+    def __call__(self, x):
+        x = self.second(jax.nn.relu(self.first(x)))
+        scale = self.weigh(x.mean((1, 2))).reshape(self.second.out_channels, 1, 1)
+        return self.head((x * scale).mean((1, 2)))
+
+
 class Sequences(nnx.Module):
     """Tokens, and layers that are recurrent."""
 
@@ -208,6 +258,7 @@ EQUINOX = {
     "tokens": (Tokens, (5, 24), 100, ["LayerNorm", "GlobalAvgPool"]),
     "vision": (Vision, (3, 7, 7), 100, ["Conv", "AvgPool", "Flatten"]),
     "words": (Words, (6,), 100, ["Embedding"]),
+    "excited": (Excited, (3, 4, 4), 100, ["Everywhere", "Product", "Sigmoid"]),
     "pooled": (Pooled, (4, 8), 100, ["Sampled", "MaxPool", "ConvGrouped", "LayerNorm"]),
 }
 NNX = {
@@ -216,6 +267,7 @@ NNX = {
     "branches": (Branches, (10, 4), 100, ["Concat", "AvgPool"]),
     "words": (Sequences, (4,), 100, ["Embedding", "Recurrent"]),
     "depthwise": (Depthwise, (4, 4), 100, ["Sampled", "ConvDepthwise", "InstanceNorm", "MaxPool"]),
+    "text": (Text, (5,), 100, ["Sampled", "Embedding", "MaxPool"]),
     "gates": (Gates, (3, 24), 100, ["Sampled", "Lstm", "Gru"]),
 }
 
@@ -226,10 +278,10 @@ def cases(found, slow):
 
 def asked(name, layers):
     """What the comparison must know of a module: its tokens, and how often what is sampled is drawn."""
-    return {"tokens": VOCABULARY if name == "words" else 0, "draws": 32 if "Sampled" in layers else None}
+    return {"tokens": VOCABULARY if name in ("words", "text") else 0, "draws": 32 if "Sampled" in layers else None}
 
 
-@pytest.mark.parametrize("name", cases(EQUINOX, {"vision", "words", "pooled", "tokens"}))
+@pytest.mark.parametrize("name", cases(EQUINOX, {"vision", "words", "pooled", "tokens", "excited"}))
 def test_equinox(name):
     kind, shape, draws, layers = EQUINOX[name]
     require_layers(ew.from_module(kind(8, jr.key(0)), shape), layers)
@@ -237,13 +289,22 @@ def test_equinox(name):
     require_agreement(lambda width: kind(width, jr.key(0)), shape, kernels, **asked(name, layers))
 
 
-@pytest.mark.parametrize("name", cases(NNX, {"branches", "residual", "words", "depthwise", "gates"}))
+@pytest.mark.parametrize("name", cases(NNX, {"branches", "residual", "words", "depthwise", "gates", "text"}))
 def test_nnx(name):
     kind, shape, draws, layers = NNX[name]
     with jax.numpy_dtype_promotion("standard"):  # which nnx.avg_pool needs
         require_layers(ew.from_module(kind(8, nnx.Rngs(0)), shape), layers)
         kernels = nnx_kernels(kind, draws)
         require_agreement(lambda width: kind(width, nnx.Rngs(0)), shape, kernels, **asked(name, layers))
+
+
+@pytest.mark.slow
+def test_squeeze_and_excitation():
+    def make(width):
+        return Squeeze(width, nnx.Rngs(0))
+
+    require_layers(ew.from_module(make(8), (3, 3, 3)), ["Sampled", "Everywhere", "Product"])
+    require_agreement_at(make, (3, 3, 3), nnx_kernels(Squeeze, 500), draws=300)
 
 
 def require_layers(limit, names):

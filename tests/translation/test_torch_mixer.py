@@ -13,7 +13,7 @@ from everwide.translation._mix import Mix
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
 
-from translation.draws import require_agreement  # noqa: E402 - where there is torch
+from translation.draws import require_agreement, require_agreement_at  # noqa: E402 - where there is torch
 from translation.test_torch_modules import torch_kernels  # noqa: E402
 from translation.test_torch_refusals import Module  # noqa: E402
 
@@ -22,28 +22,45 @@ OUTPUTS, PLACES, HIDDEN = 256, 4, 6
 
 
 class Mixer(nn.Module):
-    """Patches as places; linear maps between two transposes, or convolutions that read places as channels."""
+    """Patches as places, and blocks that mix them."""
 
-    def __init__(self, width, *, convolved=False):
+    def __init__(self, width, *, blocks=1, convolved=False):
+        super().__init__()
+        self.patches, self.head = nn.Conv2d(3, width, 4, stride=4), nn.Linear(width, OUTPUTS)
+        self.blocks = nn.Sequential(*(Block(width, convolved) for _ in range(blocks)))
+
+    def forward(self, x):
+        return self.head(self.blocks(self.patches(x).flatten(2).transpose(1, 2)).mean(1))
+
+
+class Block(nn.Module):
+    """Linear maps between two transposes, or convolutions that read places as channels; then those of channels."""
+
+    def __init__(self, width, convolved):
         super().__init__()
         self.convolved = convolved
-        self.patches, self.head = nn.Conv2d(3, width, 4, stride=4), nn.Linear(width, OUTPUTS)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         mix = nn.Linear if not convolved else lambda *sizes: nn.Conv1d(*sizes, 1)
         self.mix = nn.Sequential(mix(PLACES, HIDDEN), nn.GELU(), nn.Dropout(0.1), mix(HIDDEN, PLACES))
         self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     def forward(self, x):
-        x = self.patches(x).flatten(2).transpose(1, 2)
         y = self.norm1(x)
         x = x + (self.mix(y) if self.convolved else self.mix(y.transpose(1, 2)).transpose(1, 2))
-        x = x + self.mlp(self.norm2(x))
-        return self.head(x.mean(1))
+        return x + self.mlp(self.norm2(x))
 
 
 @pytest.mark.slow
 def test_torch_mixer():
     require_agreement(lambda width: Mixer(width).eval(), (3, 8, 8), torch_kernels(Mixer, 100), draws=32)
+
+
+@pytest.mark.slow
+def test_torch_mixer_of_two_blocks():
+    def make(width):
+        return Mixer(width, blocks=2)
+
+    require_agreement_at(lambda width: make(width).eval(), (3, 8, 8), torch_kernels(make, 400), draws=400)
 
 
 def test_torch_places_are_mixed_by_linear_maps_or_convolutions():

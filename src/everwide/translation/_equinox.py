@@ -62,6 +62,10 @@ class Marked(eqx.Module):
             return marked(self.number, x, out, own, mask) if itself else out
         return marked(self.number, x, self.layer(x, *rest), own)
 
+    def __getattr__(self, name: str) -> Any:
+        """What a module asks its layer for: sizes, weights."""
+        return getattr(vars(self).get("layer"), name)
+
 
 def _weights_of(layer: Any) -> tuple[Any, ...]:
     """The numbers of a layer, in their order."""

@@ -11,7 +11,7 @@ from ..layers import SiteMap
 from ._graph import Apply, At, Graph
 from ._layout import BATCH as BATCH_LABEL
 from ._layout import Untranslatable, Value
-from ._ops import Window, joined, largest, pooled, put_together, reduced, taken
+from ._ops import Window, joined, largest, largest_of, pooled, put_together, reduced, spread, taken
 from ._places import Places, add_places, token_beside
 from ._reasons import STOPS
 
@@ -21,7 +21,7 @@ UNARY = {"abs", "cos", "erf", "erfc", "exp", "expm1", "log1p"}
 UNARY |= {"logistic", "neg", "sign", "sin", "sqrt", "square", "tanh"}
 _BINARY = {name: name for name in ("add", "div", "eq", "ge", "gt", "le", "lt", "max", "min", "mul", "ne", "pow", "sub")}
 _BINARY |= {"add_any": "add", "and": "and", "or": "or"}
-_SAME = ("copy", "copy_p", "optimization_barrier", "reduce_precision")
+_SAME = ("copy", "copy_p", "reduce_precision")
 _CONTROL = ("cond", "while", "scan")
 
 
@@ -42,6 +42,8 @@ def call_of(
         return graph.pointwise(at, name, values)
     if name in ("add", "sub") and len(values) == 1:
         operands = [one if isinstance(one, Value) else _placed(graph, values[0], one) for one in operands]
+    if name in _BINARY and len(values) == 2:
+        operands = [spread(graph, at, one, other) for one, other in (values, values[::-1])]
     if name in _BINARY or name == "select_n":
         return graph.pointwise(at, _BINARY.get(name, "select"), [_operand(one) for one in operands])
     if name == "not":
@@ -61,8 +63,6 @@ def _reason(name: str) -> str:
         return f"control flow ({name}) is not read; write the layers out, or use everwide.Repeat"
     if name in ("dot_general", "conv_general_dilated", "ragged_dot"):
         return "it multiplies by weights that belong to no layer known here, or a signal by a signal (attention)"
-    if name == "reduce_max":
-        return "a softmax or a largest value has no limit here; leave a softmax over the outputs to the loss"
     return f"the primitive {name} is not known here"
 
 
@@ -194,6 +194,7 @@ _CALLS: dict[str, Callable[[Graph, At, Mapping[str, Any], Sequence[Any], Any], V
     "broadcast_in_dim": _broadcast,
     "concatenate": _concatenate,
     "expand_dims": _reshape,
+    "reduce_max": lambda graph, at, how, x, _: largest_of(graph, at, x[0], [*map(int, how["axes"])], keep=False),
     "reduce_sum": _sum,
     "reduce_window_max": _window_max,
     "reduce_window_sum": _window_sum,

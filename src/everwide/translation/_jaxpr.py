@@ -61,10 +61,9 @@ def read_call(
 ) -> Value:
     """The graph of a call on an array of that shape: a value of numbers, or one of tokens where it takes no other."""
     x, tokens = inputs
-    if tokens is not None and _takes_tokens(call, shape):
+    dtype = graph.trained[0].dtype if graph.trained else jnp.float32  # convolutions take one alone
+    if tokens is not None and _takes_tokens(call, shape, dtype):
         x, dtype = tokens, jnp.int32
-    else:
-        dtype = jnp.float32
     program = _traced(name, call, jax.ShapeDtypeStruct(shape, dtype), x)
     out = program.out_avals
     if len(out) != 1:
@@ -77,10 +76,10 @@ def read_call(
     return results[0]
 
 
-def _takes_tokens(call: Callable[[Array], Any], shape: tuple[int, ...]) -> bool:
+def _takes_tokens(call: Callable[[Array], Any], shape: tuple[int, ...], dtype: Any) -> bool:
     """Whether it takes whole numbers, and no others."""
     try:
-        jax.eval_shape(call, jax.ShapeDtypeStruct(shape, jnp.float32))
+        jax.eval_shape(call, jax.ShapeDtypeStruct(shape, dtype))
     except (TypeError, ValueError, IndexError):
         return True
     return False
@@ -148,11 +147,14 @@ class _Walk:
             elif any(self.graph.is_learned(one) or (not np.ndim(one) and self._is_parameter(one)) for one in operands):
                 self.graph.learned += results
             return results
+        if eqn.primitive.name == "optimization_barrier":
+            return operands
         if eqn.primitive.name == "split":
             return self._split(eqn, operands[0])
         outputs: list[Any] = list(eqn.outvars)
-        shapes = [tuple(var.aval.shape) for var in outputs]
-        return [self._value(eqn, operands, values, number, shapes[0])] * len(shapes)
+        first, *others = [tuple(var.aval.shape) for var in outputs]
+        value = self._value(eqn, operands, values, number, first)
+        return [value, *(self.graph.refuse(self._at(eqn), values, "", shape) for shape in others)]
 
     def _is_parameter(self, one: Any) -> bool:
         """Whether a constant of the trace has the numbers of a parameter; small ones stand in it by their value."""

@@ -249,7 +249,7 @@ def _kinds(*names: str) -> tuple[type, ...]:
 @functools.cache
 def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
     nnx = _nnx()
-    unread = _kinds("ConvTranspose", "LinearGeneral", "Einsum", "SpectralNorm", "WeightNorm")
+    unread = _kinds("Bidirectional", "ConvTranspose", "LinearGeneral", "Einsum", "SpectralNorm", "WeightNorm")
     return {
         nnx.Linear: _linear,
         nnx.Conv: _conv,
@@ -269,4 +269,4 @@ def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
 
 def _composite() -> tuple[type, ...]:
     """Layers that contain others, and are read, or refused, as a whole."""
-    return _kinds("MultiHeadAttention", "RNN", "SpectralNorm", "WeightNorm")
+    return _kinds("MultiHeadAttention", "RNN", "Bidirectional", "SpectralNorm", "WeightNorm")

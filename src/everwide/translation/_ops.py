@@ -356,7 +356,7 @@ def largest_of(graph: Graph, at: At, x: Value, axes: Sequence[int], *, keep: boo
     gone = [label for axis in axes for label in x.groups[axis]]
     if BATCH in gone or CHANNELS in gone:
         raise Untranslatable(
-            f"it takes the largest number over examples or channels of {x.words()}; over sites is read"
+            "the largest number over channels is not read, over sites it is; a softmax of outputs: leave it to the loss"
         )
     layer = MaxPool(tuple(x.size[label] if label in gone else 1 for label in x.sites))
     x = graph.apply(at, x, Apply(layer, note=MAX_POOL.format(kind=at.kind, window=layer.window)))

@@ -164,7 +164,7 @@ class _Run:
             raise Untranslatable("only the first of several results is read")
         if own.num_layers > 1 or own.bidirectional:
             raise Untranslatable(
-                "last states of several layers or directions are not read; take the last of all states"
+                "last states of several layers are not read (take those at the last time), nor of two directions"
             )
         last = taken(self.graph, at, states, 1 if own.batch_first else 0, -1)
         return replace(last, groups=((), *last.groups))
