@@ -62,7 +62,7 @@ FAULTS = {
     "no log": ("a,b\n1,2\n", ("run.jsonl",), 1, "line 1 is no record"),
     "a record first": ('{"record": "vitals", "step": 1}\n', ("run.jsonl",), 1, "does not begin with the facts"),
     "another version": ('{"record": "run", "format": 2}\n', ("run.jsonl",), 1, "of another version"),
-    "no step": ('{"record": "run", "format": 1}\n{"record": "vitals"}\n', ("run.jsonl",), 1, "without a step"),
+    "no step": ('{"record": "run", "format": 1}\n{"record": "vitals"}\n', ("run.jsonl",), 1, "line 2: step is 'None'"),
     "no page": ("", ("run.jsonl", "-o", "run.pdf"), 2, "ends in .html"),
     "over the log": ("", ("run.json",), 2, "would overwrite the log"),
     "follow and json": ("", ("run.jsonl", "--follow", "--json"), 2, "it prints once"),

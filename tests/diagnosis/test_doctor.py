@@ -222,3 +222,31 @@ def test_the_course_of_losses_between_two_looks():
     assert np.all(np.diff(starts) <= 0.4 * np.array(starts[:-1]))
     ends = [*starts[1:], 100]
     np.testing.assert_allclose(means, [losses[a:b].mean() for a, b in zip(starts, ends, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "words"),
+    [
+        (lambda w, x: (w @ x, 1.0), None, "the model returned"),
+        (lambda w, x: jnp.argmax(w * x), None, "the model returned"),
+        (lambda w, x: jax.lax.complex(w @ x, w @ x), None, "complex"),
+        (lambda w, x: w @ x, "text", "value is a str"),
+        (lambda w, x: w @ x, np.ones(3), "value is a ndarray"),
+        (lambda w, x: w @ x, {}, "value is a dict"),
+    ],
+)
+def test_what_is_no_loss_or_no_output_is_named(model, value, words):
+    watcher = dg.Doctor(model, Mse(), probe=(np.ones((8, 3)), np.arange(8.0)))
+    visit = lambda: [watcher(jnp.ones(3), value=value) for _ in range(2)]
+    with pytest.raises(InputError, match=words):
+        visit()
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(("of_x", "of_y", "name"), [(1e200, 1, "inputs not scaled"), (1, 1e200, "targets not scaled")])
+def test_squares_that_are_too_large_for_floats(of_x, of_y, name):
+    x = np.random.default_rng(0).normal(size=(8, 3))
+    watcher = dg.Doctor(lambda w, x: w @ x, Mse(), probe=(of_x * x, of_y * np.arange(8.0)))
+    for _ in range(2):
+        watcher(jnp.ones(3))
+    assert watcher.verdict().causes[0].name == name

@@ -10,6 +10,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.sparse.linalg import eigsh
 
 import everwide as ew
+from everwide import InputError
 from everwide.diagnosis import fisher, gauss_newton, hessian, preconditioner
 from everwide.training import BinaryCrossEntropy, Hinge, Huber, Mse, Poisson, SoftmaxCrossEntropy
 
@@ -262,8 +263,36 @@ MLP = MODELS["mlp"]
         (lambda: preconditioner(optax.sgd(0.1).init(jnp.ones(2))), "0 second moments"),
         (lambda: hessian(*MLP, X, LABELS, loss=SoftmaxCrossEntropy()).preconditioned(np.ones(2)), "one for each"),
         (lambda: hessian(lambda w, x: w * x, jnp.ones(2) + 1j, X, LABELS, loss=Mse()), "complex"),
+        (lambda: hessian(*MLP, X, LABELS, loss=SoftmaxCrossEntropy()) @ (np.ones(D) + 1j), "The vector is complex"),
+        (lambda: hessian(*MLP, X, LABELS, loss=SoftmaxCrossEntropy()).preconditioned("abc"), "preconditioner is no"),
+        (lambda: fisher(*MLP, None, loss=SoftmaxCrossEntropy()), "x must hold arrays"),
+        (lambda: fisher(*MLP, X[:0], loss=Mse()), "x is empty"),
+        (lambda: fisher(*MLP, np.array(["a"]), loss=Mse()), "x holds <U1"),
     ],
 )
 def test_bad_input(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("make", [hessian, gauss_newton, fisher])
+@pytest.mark.parametrize("traced", [0, 1, 2])
+def test_inside_of_jit_operators_are_arguments(make, traced):
+    given = [jnp.ones(D), jnp.asarray(X), jnp.asarray(X[:, 0])]
+
+    def product(one):
+        params, x, y = (one if place == traced else a for place, a in enumerate(given))
+        return make(lambda w, x: w @ x, params, x, y, loss=Mse()) @ jnp.ones(D, x.dtype)
+
+    with pytest.raises(InputError, match="Make the operator outside"):
+        jax.jit(product)(given[traced])
+    op = make(lambda w, x: w @ x, *given, loss=Mse())
+    assert near(jax.jit(lambda op: op @ jnp.ones(D, op.dtype))(op), X.T @ X.sum(1) / N)
+
+
+def test_products_are_functions_of_the_parameters():
+    def product(params):
+        return hessian(lambda w, x: jnp.sum(w**2) * x[0], params, X, X[:, 0], loss=Mse()) @ jnp.ones(D, params.dtype)
+
+    some = jnp.stack([jnp.ones(D), 2 * jnp.ones(D)])
+    assert near(jax.vmap(product)(some), np.stack([product(one) for one in some]))

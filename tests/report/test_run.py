@@ -202,16 +202,9 @@ def test_what_a_doctor_writes_is_shown(tmp_path):
     study.html()
 
 
-def test_what_is_no_run_or_not_of_a_doctor_is_refused():
+def test_what_is_no_run_is_refused():
     with pytest.raises(InputError, match=r"run is a str, expected what everwide\.diagnosis\.read_run"):
         study_run("run.jsonl")
-
-    class Broken(FakeRun):
-        def verdict(self):
-            raise KeyError("gain")
-
-    with pytest.raises(InputError, match="not as a Doctor writes it"):
-        study_run(Broken())
 
 
 def test_figures_are_collected_where_they_are():

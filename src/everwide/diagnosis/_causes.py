@@ -15,6 +15,7 @@ from ._signs import Cause, Signs
 from ._steps import climbing, clipped, decay, ended, in_trouble, small, spoiled, unshuffled, unstable
 
 
+@np.errstate(all="ignore")  # figures may be as large as floats are
 def causes_of(facts: Record, records: list[Record]) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
     """All that is wrong, the likeliest first; figures that rules have looked for and a log of another version lacks."""
     signs, causes, missing = Signs(facts, records), [], dict[str, None]()
@@ -217,7 +218,7 @@ def _left(s: Signs, vitals: Record) -> float:
     seen = [(v["step"], v["value"]) for v in s.vitals] + [
         tuple(pair) for told in s.told for pair in told.get("course", ())
     ]
-    later = min((pair for pair in seen if pair[0] >= 2 * vitals["step"] and pair[1] is not None), default=None)
+    later = min((pair for pair in seen if None not in pair and pair[0] >= 2 * vitals["step"]), default=None)
     return later[1] / vitals["value"] if later is not None else float(vitals["step"] > lim.LATE * s.steps)
 
 

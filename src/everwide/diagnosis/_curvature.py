@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 
 from .._checks import InputError, positive, share
 from .._losses import BinaryCrossEntropy, Loss, Mse, Poisson, SoftmaxCrossEntropy, as_loss
+from .._trees import batch_size
 from ..empirical import as_model
-from ._operators import Curvature, Kind, curvature
+from ._operators import Curvature, Kind, as_numbers, curvature
 from ._torch import TorchCurvature, divisors, torch_curvature, torch_outputs
 
 _LIKELIHOODS = (Mse, SoftmaxCrossEntropy, BinaryCrossEntropy, Poisson)
@@ -177,10 +178,11 @@ def _door(
 def _any_labels(f: Any, params: Any, x: Any, loss: Any) -> np.ndarray:
     """Zeros are targets of every likelihood, and the matrix does not depend on them."""
     model: Any = as_model(f, params)
-    n = len(jax.tree.leaves(x)[0])
+    n = batch_size(x)
     if isinstance(loss, SoftmaxCrossEntropy):
         return np.zeros(n, int)
     if hasattr(model, "module"):
         return np.zeros((n, torch_outputs(model, x)))
-    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a)[1:], jnp.asarray(a).dtype), x)
+    own = jax.tree.leaves(model.params)[0].dtype
+    one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a)[1:], as_numbers(a, own).dtype), x)
     return np.zeros((n, jax.eval_shape(model.f, model.params, one).size))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import InputError
 from ._log import Record
 
 WINDOW = 20  # steps whose median is what a loss is compared with
@@ -71,4 +72,7 @@ def _course(values: np.ndarray, first: int) -> list[list[float]]:
 
 def _number(value: Any) -> float:
     given = value.detach().cpu() if hasattr(value, "detach") else value
-    return float(given) if isinstance(given, int | float) else np.asarray(given).item()
+    try:
+        return float(given if isinstance(given, int | float) else np.asarray(given).item())
+    except (TypeError, ValueError):
+        raise InputError(f"value is a {type(value).__name__}, expected the loss of the step, one number.") from None

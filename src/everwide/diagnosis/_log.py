@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._checks import InputError
+from ._forms import refuse
 
 FORMAT = 1
 _DIGITS = 6
@@ -31,7 +32,8 @@ def read_lines(path: str | Path) -> Lines:
         text = place.read_text()
     except (OSError, UnicodeDecodeError) as fault:
         raise InputError(f"{place}: expected the log of a run, as Doctor(log=...) writes it; {fault}.") from None
-    lines = [_parsed(line, place, number) for number, line in enumerate(text.split("\n")[:-1], start=1) if line]
+    numbered = [(at, _parsed(line, place, at)) for at, line in enumerate(text.split("\n")[:-1], start=1) if line]
+    lines = [record for _, record in numbered]
     if not lines or lines[0].get("record") != "run":
         raise InputError(
             f"{place} does not begin with the facts of a run: expected the log that Doctor(log=...) writes."
@@ -40,6 +42,8 @@ def read_lines(path: str | Path) -> Lines:
         raise InputError(
             f"{place} has the format {lines[0].get('format')!r}, expected {FORMAT}: it is of another version."
         )
+    for at, record in numbered:
+        refuse(record, f"{place}: line {at}")
     return Lines(lines[0], lines[1:])
 
 

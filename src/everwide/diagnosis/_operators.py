@@ -1,9 +1,10 @@
 """Second derivatives of a loss over the parameters of any model, as operators: nothing is formed."""
 
 import abc
+import contextlib
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 from scipy.sparse.linalg import LinearOperator
 
-from .._checks import InputError
+from .._checks import InputError, finite_array
 from .._losses import AbstractLoss
 from ..empirical import as_model, jacobian_operator
 from ..spectral import density, leading, trace
@@ -104,10 +105,11 @@ class AbstractCurvature(abc.ABC):
 
     def _diagonal(self, preconditioner: Any) -> np.ndarray:
         """A preconditioner, flat and checked."""
-        flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(preconditioner)] or [np.zeros(0)])
-        if flat.shape != self.shape[:1] or not (np.isfinite(flat) & (flat > 0)).all():
+        given = [np.ravel(leaf) for leaf in jax.tree.leaves(preconditioner)]
+        flat = finite_array(np.concatenate(given) if given else given, "The preconditioner")
+        if flat.shape != self.shape[:1] or not (flat > 0).all():
             raise InputError(
-                f"The preconditioner has {flat.size} numbers, the smallest {flat.min() if flat.size else '-'}, "
+                f"The preconditioner has {flat.size} numbers, the smallest {flat.min()}, "
                 f"expected {self.shape[0]} above 0: one for each parameter."
             )
         return flat.astype(self.dtype)
@@ -210,15 +212,30 @@ def curvature(kind: Kind, f: Any, params: Any, x: Any, y: Any, loss: AbstractLos
     """Everything checked."""
     given: Any = as_model(f, params)
     own = jax.tree.leaves(given.params)[0].dtype
-    model = jacobian_operator(given, None, jax.tree.map(lambda a: _as_numbers(a, own), x), memory=memory)
-    targets, _ = loss.targets(y, model.outputs)
+    model = jacobian_operator(given, None, jax.tree.map(lambda a: as_numbers(a, own), x), memory=memory)
+    with _known():
+        targets, _ = loss.targets(y, model.outputs)
     if len(targets) != model.examples:
         raise InputError(f"y has {len(targets)} rows and x {model.examples}: they must agree.")
     targets = jnp.asarray(targets, None if targets.dtype.kind in "iu" else model.dtype)
     return Curvature(kind, model, targets, loss, tuple(range(len(jax.tree.leaves(model.params)))))
 
 
-def _as_numbers(value: Any, dtype: Any) -> Array:
+@contextlib.contextmanager
+def _known() -> Iterator[None]:
+    """Where numbers are looked at, which have none while a function is compiled."""
+    try:
+        yield
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
+        raise InputError(
+            "x or y is traced by jit or vmap, expected arrays of numbers. Make the operator outside, and pass it as an "
+            "argument, or take one product of the Hessian: jax.jvp(jax.grad(mean_loss), (params,), (vector,))[1]."
+        ) from None
+
+
+@_known()
+def as_numbers(value: Any, dtype: Any) -> Array:
+    """Examples, checked, with floats of one type."""
     kind = getattr(value, "dtype", None) or np.asarray(value).dtype
     if isinstance(kind, np.dtype) and kind.kind in "OUS":
         raise InputError(f"x holds {kind}, expected numbers. Encode text and categories first.")

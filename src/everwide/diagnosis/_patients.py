@@ -152,7 +152,10 @@ def _admit_jax(model: Any, given: Any, loss: AbstractLoss, probe: tuple[Any, Any
     dtype = jnp.result_type(*jax.tree.leaves(opened.params))
     x = jax.tree.map(lambda a: _cast(a, dtype), x)
     n, one = batch_size(x), jax.tree.map(lambda a: a[0], x)
-    outputs = jax.eval_shape(lambda p, row: jnp.ravel(opened.f(p, row)), opened.params, one).shape[0]
+    out = jax.eval_shape(opened.f, opened.params, one)
+    if not (isinstance(out, jax.ShapeDtypeStruct) and jnp.issubdtype(out.dtype, jnp.floating)):
+        raise InputError(f"For one row of the probe the model returned {out}, expected one array of floats.")
+    outputs = math.prod(out.shape)
     targets, _ = loss.targets(y, outputs)
     _same_rows(len(targets), n)
     chart = chart_of(opened.params, rows_are_units=module and not is_nnx(given))
@@ -201,8 +204,9 @@ def _inputs(x: Any) -> Record | None:
     rows = table[finite]
     if not len(rows):
         return {"finite": 0.0}
-    spread = rows.std(0)
-    moving = spread[spread > 1e-6 * np.abs(rows).max()]
+    most = np.abs(rows).max() or 1.0
+    spread = (rows / most).std(0) * most
+    moving = spread[spread > 1e-6 * most]
     return _numbers(rows) | {
         "finite": float(finite.mean()),
         "constant": 1 - len(moving) / len(spread),
@@ -220,8 +224,10 @@ def _repeated(rows: np.ndarray) -> float:
 
 
 def _numbers(values: np.ndarray) -> Record:
-    rms = np.sqrt(np.mean(values**2))
-    return {"mean": values.mean(), "std": values.std(), "rms": rms, "most": np.abs(values).max()}
+    most = np.abs(values).max()
+    some = values / (most or 1.0)  # their squares are finite, whatever people pass
+    mean, std, rms = (most * figure for figure in (some.mean(), some.std(), np.sqrt(np.mean(some**2))))
+    return {"mean": mean, "std": std, "rms": rms, "most": most}
 
 
 def _cast(value: Any, dtype: Any) -> Any:

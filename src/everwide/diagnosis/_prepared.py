@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .._checks import InputError
+from .._checks import InputError, refuse_complex
 from ._merged import merged
 
 Parts = list[Array]  # a vector of parameters as the arrays that they are, or many with a leading axis
@@ -104,6 +104,7 @@ def _shared(array: np.ndarray) -> Array:
 
 def as_columns(v: Any, shape: tuple[int, int], dtype: Any) -> Any:
     """A vector, or columns, checked."""
+    refuse_complex(v, "The vector")
     try:
         vectors = v.astype(dtype, copy=False) if isinstance(v, np.ndarray) else jnp.asarray(v, dtype)
     except (TypeError, ValueError):  # a tree

@@ -108,8 +108,8 @@ class Signs:
         return next((r for r in records if r["step"] == step), None)
 
     def layers(self, vitals: Record) -> dict[str, Record]:
-        """Layers with weights, in their order."""
-        return {name: group for name, group in vitals["groups"].items() if group["gain"] is not None}
+        """Layers with weights, in their order, where these are finite."""
+        return {n: g for n, g in vitals["groups"].items() if None not in (g["gain"], g.get("rms", 0.0))}
 
     def ratios(self) -> list[tuple[int, float]]:
         """Steps, and the curvature over the edge of stability."""
@@ -126,8 +126,8 @@ def _chance(facts: Record) -> float | None:
     if not targets or not targets.get("std"):
         return None
     if facts.get("loss") == "Mse":
-        return facts.get("outputs", 1) * targets["std"] ** 2 / 2
-    share = targets["mean"]
+        return facts.get("outputs", 1) * targets["std"] * targets["std"] / 2
+    share = targets.get("mean") or 0.0
     if facts.get("loss") == "BinaryCrossEntropy" and 0 < share < 1:
         return -facts.get("outputs", 1) * (share * math.log(share) + (1 - share) * math.log(1 - share))
     return None

@@ -94,7 +94,7 @@ def _other_rate(s: Signs, factor: float) -> str:
 def _leading_layer(s: Signs, step: int) -> str:
     shares = (s.at(s.curves, step) or {"groups": {}})["groups"]
     name = max(shares, key=lambda n: shares[n] or 0.0, default=None)
-    return "" if name is None else f", and {name} holds {100 * shares[name]:.0f} % of it"
+    return "" if name is None or not shares[name] else f", and {name} holds {100 * shares[name]:.0f} % of it"
 
 
 def _how_unstable(s: Signs, early: list[int], late: list[int]) -> str:
@@ -109,7 +109,7 @@ def _noise(s: Signs) -> tuple[float, float] | None:
     size = s.facts.get("batch_size")
     steps = {v["step"] for v in s.vitals if v["value"] is not None and v["value"] > lim.UNFINISHED * s.reference}
     scales = [n["scale"] for n in s.noises if n["scale"] is not None and n["step"] in steps]
-    return None if not size or not scales else (float(np.median(scales)), float(size))
+    return None if not size or not scales else (min(float(np.median(scales)), 1e300), float(size))
 
 
 def _batch(s: Signs, noise: tuple[float, float]) -> Cause:
@@ -215,7 +215,7 @@ def small(s: Signs, before: list[str]) -> Cause | None:
     slow = s.adam or (bool(ratios) and max(ratios) < lim.SMALL)
     if not (calm and slow):
         return None
-    pace = [-v["descent"] / v["start"] for v in looked if v["descent"] < 0]
+    pace = [-v["descent"] / v["start"] for v in looked if (v["descent"] or 0.0) < 0]
     halved = f"; at this pace it halves in {math.log(2) / np.median(pace):.0f} steps" if pace else ""
     left = f"{looked[-1]['value']:.2g} after {looked[-1]['step']} steps"
     text = f"a step 32 times as long would not raise the loss, which is {left}{halved}"

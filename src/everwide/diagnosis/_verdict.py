@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from .._checks import InputError
 from ._causes import causes_of
 from ._log import Record, read_lines
 from ._records import ENDED
@@ -115,6 +114,4 @@ def read_run(path: str | Path) -> Run:
     True
     """
     lines = read_lines(path)
-    if any(not isinstance(record.get("step"), int) for record in lines.records):
-        raise InputError(f"{path} has a record without a step: expected the log that Doctor(log=...) writes.")
     return Run(lines.facts, tuple(lines.records))

@@ -136,15 +136,8 @@ def study_run(run: Any, *, source: str = "A training run") -> RunStudy:
     if not (hasattr(run, "facts") and hasattr(run, "records") and hasattr(run, "verdict")):
         raise InputError(f"run is a {type(run).__name__}, expected what everwide.diagnosis.read_run(path) returns.")
     shown = replace(run, facts=_printable(run.facts), records=tuple(_printable(record) for record in run.records))
-    try:
-        verdict = shown.verdict()
-        sections = {one.key: answer for one in SECTIONS if (answer := _answered(one, shown)) is not None}
-    except (KeyError, TypeError, AttributeError, IndexError) as fault:
-        raise InputError(
-            f"A record of the run is not as a Doctor writes it ({type(fault).__name__}: {fault}): expected its log, "
-            "untouched."
-        ) from fault
-    return RunStudy(_printable(source), shown.facts, verdict, bool(shown.of("vitals")), sections)
+    sections = {one.key: answer for one in SECTIONS if (answer := _answered(one, shown)) is not None}
+    return RunStudy(_printable(source), shown.facts, shown.verdict(), bool(shown.of("vitals")), sections)
 
 
 def _answered(section: Section[Any, Any], run: Any) -> Answer | None:
