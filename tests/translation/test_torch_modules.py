@@ -11,8 +11,8 @@ from everwide._walk import walk
 
 torch = pytest.importorskip("torch")
 
-from translation.draws import WIDTHS, require_agreement, rows  # noqa: E402 - where there is torch
-from translation.torch_modules import CASES, SAMPLED_CASES, VOCABULARY, AlexNet, Vgg  # noqa: E402
+from translation.draws import WIDTHS, require_agreement, require_agreement_at, rows  # noqa: E402 - where there is torch
+from translation.torch_modules import AT_ONE_WIDTH, CASES, SAMPLED_CASES, VOCABULARY, AlexNet, Vgg  # noqa: E402
 
 pytestmark = pytest.mark.wide
 
@@ -66,6 +66,31 @@ def test_torch_module_of_which_a_part_is_sampled(name):
     assert "sampled" in {str(row.outcome) for row in limit.rows}
     kernels, tokens = torch_kernels(make, draws), VOCABULARY if name == "text" else 0
     require_agreement(lambda width: make(width).eval(), shape, kernels, tokens=tokens, draws=32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", AT_ONE_WIDTH)
+def test_torch_module_at_one_width(name):
+    make, shape, width, draws, layers = AT_ONE_WIDTH[name]
+    limit = ew.from_module(make(8).eval(), shape)
+    assert layers <= {type(visit.layer).__name__ for visit in walk(limit.net)}
+    sampled = 300 if "Sampled" in layers else None
+    require_agreement_at(lambda n: make(n).eval(), shape, torch_kernels(make, draws), width, draws=sampled)
+
+
+@pytest.mark.slow
+def test_torch_biases_of_hidden_layers_are_seen():
+    """Draws without them are told from those with them."""
+    make, shape, width, draws, _ = AT_ONE_WIDTH["vgg"]
+
+    def unbiased(width):
+        module = make(width)
+        for layer in module.features[3::3]:
+            torch.nn.init.zeros_(layer.bias)
+        return module
+
+    with pytest.raises(AssertionError):
+        require_agreement_at(lambda n: make(n).eval(), shape, torch_kernels(unbiased, draws), width)
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ class GatedLinear(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.both, self.again = nn.Linear(48, 2 * width), nn.Linear(width, 4 * width)
-        self.glu, self.fc = nn.GLU(), nn.Linear(width, OUTPUTS)
+        self.glu, self.fc = nn.GLU(), nn.Linear(width, OUTPUTS, bias=False)
 
     def forward(self, x):
         value, gate = self.both(x).split(self.again.in_features, dim=-1)
@@ -249,12 +249,14 @@ CASES = {
     "adapted": (Adapted, (3, 6, 7), 100, {"SiteMap", "Flatten"}),
     "shuffled": (ShuffleNet, (4, 6), 100, {"Part", "Shuffle", "ConvDepthwise", "Concat"}),
     "layer scale": (ConvNext, (4, 5), 100, {"ConvDepthwise", "LayerNorm", "Scale"}),
-    "gated linear": (GatedLinear, (48,), 100, {"Part", "Product"}),
+}
+AT_ONE_WIDTH = {
+    "gated linear": (GatedLinear, (48,), 64, 300, {"Part", "Product"}),
+    "excited": (Excited, (4, 5), 64, 300, {"Sampled", "ConvDepthwise", "Product"}),
 }
 SAMPLED_CASES = {
     "class token": (ClassToken, (3, 6, 6), 100, {"Sampled", "SelfAttention", "PositionEmbedding", "Concat"}),
     "inverted": (Inverted, (3, 4, 4), 100, {"Sampled", "ConvDepthwise", "Sum"}),
     "squeezed": (Squeezed, (3, 4, 4), 100, {"Sampled", "Product", "Everywhere"}),
     "text": (Text, (5,), 100, {"Sampled", "MaxPool", "Concat", "Embedding"}),
-    "excited": (Excited, (4, 5), 100, {"Sampled", "ConvDepthwise", "Product"}),
 }
