@@ -1,5 +1,7 @@
 """Targets that lie far from what all other rows say of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,7 @@ def test_spoiled_targets_are_drawn_near_and_others_stay_also_where_nothing_was_c
         assert far.sum() > 10
         assert np.all(np.abs(calm - CLEAN)[far] < 2.5)
         assert np.mean(calm[~bad] == y[~bad]) > 0.8
+        assert np.abs(calm - y)[calm != y].min() > 1e-9  # what is told as drawn near is no rounding
 
 
 @pytest.mark.parametrize(
@@ -69,6 +72,20 @@ def test_spoiled_targets_are_drawn_near_and_others_stay_also_where_nothing_was_c
 )
 def test_targets_stay_where_nothing_is_wrong_with_them_or_rows_are_few(y):
     assert calmed(y) is None
+
+
+def test_a_ridge_that_was_fixed_means_the_same_in_all_units_of_the_kernel():
+    y, goal = spoiled(CLEAN)[0][:, None], GOAL._replace(ridge=0.03)
+    task, rows = Task(X, y, *np.ones((3, 400))), np.arange(0, 400, 2)
+    best = _tables._alike(task.rows(rows), goal)[1]
+    reader, numbers = best.candidate.reader, best.candidate.reader.numbers
+    louder = replace(numbers, metric=5**0.5 * numbers.metric, bias=5 * numbers.bias)  # five times the kernel
+    calm, same = (
+        _robust.calmed(task, rows, each, best.ridge, best.outputs, goal)
+        for each in (reader, replace(reader, numbers=louder))
+    )
+    assert np.any(calm != y)
+    np.testing.assert_allclose(calm, same, atol=1e-8)
 
 
 def test_outputs_have_limits_of_their_own():

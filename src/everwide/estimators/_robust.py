@@ -49,7 +49,7 @@ def calmed(
     kernel, said = reader.among(some.x), left_out
     for _ in range(_ROUNDS):
         near = some._replace(y=said + np.clip(some.y - said, -limit, limit))
-        solution, scale, _ = best_ridge(kernel, near, goal, ridge, lambda one, near=near: goal.mean(one, near))
+        solution, scale, _ = best_ridge(kernel.copy(), near, goal, ridge, lambda one, near=near: goal.mean(one, near))
         said = solution.left_out()
         limit = _limit(some.y - said, some.copies)
     if not _pays(some, left_out, said, limit):
@@ -60,7 +60,8 @@ def calmed(
         at = others[part]
         everywhere[at] = reader.cross(task.x[at], some.x, np.float64) @ (solution.coefficients / scale)
     everywhere[rows] = said
-    return everywhere + np.clip(task.y - everywhere, -limit, limit)
+    apart = task.y - everywhere
+    return np.where(np.abs(apart) <= limit, task.y, everywhere + np.clip(apart, -limit, limit))
 
 
 def _limit(residuals: Float[np.ndarray, "m k"], copies: Float[np.ndarray, " m"]) -> Float[np.ndarray, " k"]:
