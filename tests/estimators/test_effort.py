@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide.estimators import WideClassifier, WideRegressor, _columns
+from everwide.estimators import WideClassifier, WideRegressor, _columns, _tables
+from everwide.estimators._choice import Goal, Task
 from everwide.estimators._effort import _LEVELS, USUAL, Clock, Effort, effort_for
+from everwide.estimators._solve import squared_error
 from everwide.layers import Columns
 
 RNG = np.random.default_rng(0)
@@ -19,17 +21,27 @@ def test_without_a_budget_the_usual_effort_and_nothing_is_timed():
     def ready(rows):
         raise AssertionError
 
-    assert effort_for(1000, Clock(None, verbose=False), ready, workers=2) == USUAL
+    assert effort_for(1000, Clock(None, verbose=False), ready, 2, 700) == USUAL
 
 
 def test_more_seconds_buy_more_work():
     def chosen(budget, n):
         ready = lambda rows: lambda: time.sleep(0.005)
-        return _LEVELS.index(effort_for(n, Clock(budget, verbose=False), ready, workers=2))
+        return _LEVELS.index(effort_for(n, Clock(budget, verbose=False), ready, 2, 700))
 
     levels = [chosen(budget, 5000) for budget in (0.1, 60.0, 1e5)]
     assert levels[0] == 0 < levels[1] < levels[2] == len(_LEVELS) - 1
     assert chosen(60.0, 10**6) < levels[1]
+
+
+def test_of_many_columns_as_few_rows_are_timed_as_are_learned_from(monkeypatch):
+    shapes, x, ones = [], RNG.normal(size=(300, 3000)), np.ones(300)
+    monkeypatch.setattr(_tables, "evaluation", lambda columns, x, *_: shapes.append(x.shape) or (lambda: None))
+    goal = Goal("ntk", None, np.inf, squared_error, "")
+    _tables._effort(Task(x, Y[:, None], ones, ones, ones), goal, Clock(9.0, verbose=False))
+    ((rows, columns),) = shapes
+    assert 50 <= rows < 300
+    assert 8 * rows**2 * columns <= _tables._BYTES
 
 
 def test_forecasts_grow_with_work_and_with_rows():

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ class Clock:
             sys.stderr.flush()
 
 
-def effort_for(n: int, clock: Clock, ready: Callable[[int], Callable[[], Any]], workers: int) -> Effort:
+def effort_for(n: int, clock: Clock, ready: Callable[[int], Callable[[], Any]], workers: int, most: int) -> Effort:
     """The most that fits into what is left; without a budget, the usual.
 
     Args:
@@ -98,10 +98,11 @@ def effort_for(n: int, clock: Clock, ready: Callable[[int], Callable[[], Any]], 
         clock: of the fit.
         ready: makes an evaluation with so many rows ready, which is timed.
         workers: threads that learn side by side.
+        most: rows that numbers are learned from at once.
     """
     if clock.budget is None:
         return USUAL
-    small = min(n, 300)
+    small = min(n, 300, most)
     evaluate = ready(small)
     evaluate()
     seconds, rate = min(_timed(evaluate) for _ in range(3)), _rate()
@@ -113,7 +114,10 @@ def effort_for(n: int, clock: Clock, ready: Callable[[int], Callable[[], Any]], 
     def cost(rows: int) -> float:
         return max(seconds - factorized(small), 0.0) * (rows / small) ** 2 + factorized(rows)
 
-    fitting = [level for level in _LEVELS if level.seconds(n, cost, rate, workers) <= left]
+    def seconds_of(level: Effort) -> float:
+        return replace(level, rows=min(level.rows, most)).seconds(n, cost, rate, workers)
+
+    fitting = [level for level in _LEVELS if seconds_of(level) <= left]
     return fitting[-1] if fitting else _LEVELS[0]
 
 

@@ -94,7 +94,12 @@ def _effort(task: Task, goal: Goal, clock: Clock) -> Effort:
         return evaluation(scaled_columns(x), x, task.y[:rows], goal.which)
 
     with one_thread_each():
-        return effort_for(len(task.x), clock, ready, _WORKERS)
+        return effort_for(len(task.x), clock, ready, _WORKERS, _most_rows(task.x.shape[1]))
+
+
+def _most_rows(columns: int) -> int:
+    """That numbers are learned from at once: of all pairs of them, every column is held."""
+    return max(int(np.sqrt(_BYTES / (8 * columns))), 50)
 
 
 def _members(
@@ -214,7 +219,7 @@ def _learned(x: np.ndarray, some: Task, parts: list, goal: Goal, effort: Effort,
     """What has learned how to look at columns: each part by what has not seen it; then from as many rows as may be."""
     if len(some.x) < _LEARNED or not effort.rows:
         return []
-    most = min(effort.rows, len(some.x), max(int(np.sqrt(_BYTES / (8 * x.shape[1]))), 50))
+    most = min(effort.rows, len(some.x), _most_rows(x.shape[1]))
     pace = Pace(effort.steps, effort.full_steps, lambda: clock.late(_LEARNING))
     ways, last = _ways(x, goal.which, pace), (np.arange(most), np.arange(0))
     parts = [(learned[:most], held) for learned, held in parts]
