@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from curvature_work import LENGTH, PAIRS, PRODUCTS, SAMPLES, labels
+from curvature_work import LENGTH, PAIRS, PRODUCTS, SAMPLES, in_a_row, labels
 from empirical_models import MODELS
 from empirical_work import examples, parameters
 from protocol import peak_bytes, serve, timed, versions
@@ -32,7 +32,7 @@ class Session:
 
         ready = operator().prepared()
         work = {
-            "product": lambda: np.asarray(ready @ theta),
+            "20 products": lambda: in_a_row(lambda: np.asarray(ready @ theta)),
             "top 10": lambda: operator().leading(PAIRS, end="magnitude", tolerance=1e-4),
             "trace": lambda: operator().trace(samples=PRODUCTS),
             "density": lambda: operator().density(samples=SAMPLES, length=LENGTH),
@@ -40,7 +40,7 @@ class Session:
         self.run = work[question["work"]]
         result = self.run()
         numbers = {
-            "product": lambda: [float(theta @ result), float(np.linalg.norm(result))],
+            "20 products": lambda: [float(theta @ result), float(np.linalg.norm(result))],
             "top 10": lambda: [float(value) for value in result.values],
             "trace": lambda: [result.value, result.error],
             "density": lambda: [float(np.mean(np.sum(result.weights * result.values, 1))) * len(theta)],

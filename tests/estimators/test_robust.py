@@ -66,7 +66,7 @@ def test_spoiled_targets_are_drawn_near_and_others_stay_also_where_nothing_was_c
         RNG.lognormal(0, 1.5, 400),
         np.where(X[:, 0] > 1.3, 20.0, 0.0),
         np.zeros(400),
-        spoiled(CLEAN[:19], share=0.2)[0],
+        spoiled(CLEAN[:99])[0],
     ],
     ids=["gaussian", "laplace", "rare", "skewed", "corner", "constant", "few"],
 )

@@ -16,7 +16,8 @@ from ._uncertainty import weighted_quantile
 _LIMIT = 3.0  # standard deviations of a Gaussian, read from the median residual
 _GAUSSIAN = 0.6745  # half of a Gaussian's values are within so many standard deviations
 _ROUNDS = 4
-_FEWEST, _MOST = 20, 0.2  # rows at least, and of them at most so many drawn near: others are no exceptions
+_FEWEST = 100  # rows: of fewer, a jump that few of them show looks like a target that is wrong
+_MOST = 0.2  # of them drawn near: more are no exceptions
 _HEAVY = 0.5  # of all squared residuals lies beyond the limit: otherwise there is little to gain
 _GAIN, _ERRORS = 0.07, 2.0  # of Huber's loss, and by so many standard errors
 _TINY = 1e-12
