@@ -12,7 +12,7 @@ import pytest
 import everwide.diagnosis as dg
 from everwide import InputError
 from everwide.diagnosis._patient_torch import TorchPatient
-from everwide.diagnosis._patients import _is_smooth
+from everwide.diagnosis._patients import _is_smooth, labels_of
 from everwide.training import Mse, SoftmaxCrossEntropy
 
 LOSS = SoftmaxCrossEntropy()
@@ -64,11 +64,18 @@ def arrays_dtype(tree):
         *((f, True) for f in (jnp.tanh, jax.nn.softmax, jax.nn.log_softmax, jax.nn.softplus, jax.nn.gelu, jax.nn.mish)),
         *((f, False) for f in (jax.nn.relu, jax.nn.leaky_relu, jnp.abs, jax.nn.hard_swish)),
         (lambda x: jax.nn.softplus(x) + jnp.maximum(x, 0), False),
+        (lambda x: jax.nn.softplus(jax.nn.softplus(x)), True),  # whose program is written down once
+        (lambda x: jax.nn.softplus(jnp.maximum(jax.nn.softplus(x), 1)), False),
     ],
 )
 def test_kinks_are_those_of_the_function_not_of_how_it_is_computed(function, smooth):
     model = SimpleNamespace(f=lambda w, x: function(w * x), params=jnp.ones(3))
     assert _is_smooth(model, jnp.ones(3)) == smooth
+
+
+@pytest.mark.parametrize("targets", [[0, 300], [1, -100]], ids=["counts", "one_left_out"])
+def test_whole_numbers_that_are_no_classes(targets):
+    assert labels_of(np.array(targets), 2) is None
 
 
 class TestFlax:
@@ -125,6 +132,10 @@ class TestTorch:
                 return function(super().forward(x))
 
         assert TorchPatient.is_smooth(Called(5, 3), X) == smooth
+
+    @pytest.mark.parametrize("name", ["PReLU", "RReLU", "Softshrink"])
+    def test_and_in_layers_however_pytorch_writes_them(self, name):
+        assert not TorchPatient.is_smooth(self.module(getattr(self.torch.nn, name)()), X)
 
     def test_curvature_is_that_of_a_brute_hessian(self):
         module = self.module()

@@ -241,6 +241,12 @@ class TestSilentLayers:
         first = {"groups": EVEN | {"a": self.SILENT}}
         assert named([looks(value=FALLING)[0] | first, *looks(value=FALLING)[1:]]) == []
 
+    def test_of_what_is_not_finite_at_the_next_look_nothing_is_missing(self):
+        begin = looks(groups=EVEN | {"a": GROUP | {"dead": 0.6}})[0]
+        broken = {"value": None, "weights": None, "groups": EVEN | {"a": GROUP | {"gain": None, "rms": None}}}
+        end = {"record": "event", "step": 2, "name": "non-finite", "figures": {}}
+        assert named([begin, *(look | broken for look in looks()[1:]), end]) == ["rate too large"]
+
 
 class TestLayers:
     @pytest.mark.parametrize(

@@ -240,6 +240,13 @@ def test_numbers_among_the_parameters_and_several_types():
     assert np.allclose(op @ v[:, 0], expected[:, 0], rtol=1e-5, atol=1e-6)
 
 
+@jax.numpy_dtype_promotion("standard")
+def test_inputs_are_not_rounded_to_the_type_of_the_first_parameter():
+    params = {"a": jnp.ones(1, jnp.bfloat16), "w": jnp.ones(D, jnp.float32)}
+    op = gauss_newton(lambda p, x: p["w"] @ x, params, X, X[:, 0], loss=Mse())
+    assert np.allclose(op @ np.eye(D + 1)[:, 1:], np.vstack([np.zeros(D), X.T @ X / N]), rtol=1e-5, atol=1e-6)
+
+
 def test_it_is_a_pytree():
     op = hessian(*MODELS["mlp"], X, LABELS, loss=SoftmaxCrossEntropy())
     v = jnp.ones(op.shape[0], op.dtype)

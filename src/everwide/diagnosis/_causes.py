@@ -151,7 +151,7 @@ def dead(s: Signs, before: list[str]) -> Cause | None:
     layers, again = s.layers(s.start), s.layers(s.vitals[:2][-1])
     silent = {name: g["dead"] for name, g in layers.items() if g["dead"]}
     mute = [name for name in silent if silent[name] >= lim.DEAD and _is_hidden(s, name)]
-    mute = [name for name in mute if (again[name]["dead"] or 0.0) >= lim.STAYS_DEAD]
+    mute = [name for name in mute if name in again and (again[name]["dead"] or 0.0) >= lim.STAYS_DEAD]
     if not mute:
         return None
     if empty := [name for name in mute if layers[name]["gain"] == 0]:

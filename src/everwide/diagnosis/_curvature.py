@@ -183,6 +183,6 @@ def _any_labels(f: Any, params: Any, x: Any, loss: Any) -> np.ndarray:
         return np.zeros(n, int)
     if hasattr(model, "module"):
         return np.zeros((n, torch_outputs(model, x)))
-    own = jax.tree.leaves(model.params)[0].dtype
+    own = jnp.result_type(*jax.tree.leaves(model.params))
     one = jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a)[1:], as_numbers(a, own).dtype), x)
     return np.zeros((n, jax.eval_shape(model.f, model.params, one).size))

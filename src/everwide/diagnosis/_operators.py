@@ -211,7 +211,7 @@ class Batch(NamedTuple):
 def curvature(kind: Kind, f: Any, params: Any, x: Any, y: Any, loss: AbstractLoss, memory: int | None) -> Curvature:
     """Everything checked."""
     given: Any = as_model(f, params)
-    own = jax.tree.leaves(given.params)[0].dtype
+    own = jnp.result_type(*jax.tree.leaves(given.params))
     model = jacobian_operator(given, None, jax.tree.map(lambda a: as_numbers(a, own), x), memory=memory)
     with _known():
         targets, _ = loss.targets(y, model.outputs)

@@ -16,7 +16,8 @@ from ._patient import FAR, PARTS, SEEN, Curve, Pulse, Readout, Step, chances, di
 from ._torch import _tensors, _twice_differentiable, outputs_of
 
 Tensor = Any
-_KINKS = ("Relu", "MaxPool", "Abs", "Clamp", "Hard")  # in names of derivatives
+# In names of derivatives, in small letters: PyTorch writes LeakyRelu, Prelu and Rrelu.
+_KINKS = ("relu", "maxpool", "maximum", "minimum", "abs", "clamp", "hard", "threshold", "softshrink")
 Leaves = list[Tensor]
 
 
@@ -84,7 +85,7 @@ class TorchPatient:
             if node is not None and node not in seen:
                 seen[node] = node.name()
                 ahead += [before for before, _ in node.next_functions]
-        return not any(kink in name for name in seen.values() for kink in _KINKS)
+        return not any(kink in name.lower() for name in seen.values() for kink in _KINKS)
 
     def pulse(self, leaves: Leaves) -> Pulse:
         """A look at the probe."""

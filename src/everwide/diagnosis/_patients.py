@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import re
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from .._checks import InputError
 from .._losses import AbstractLoss
@@ -23,8 +23,8 @@ from ._patient_torch import TorchPatient
 
 _TABLES = ("emb", "wte", "wpe", "token", "vocab")  # what is looked up has no units
 _ROOM = 100  # times the rows: different ones that the values of their columns could make, for copies to be odd
-_KINKS = (" max ", " abs ", " sign ", "relu", " min ", "reduce_window_max")
-_SMOOTH = re.compile(r"name=logaddexp.*?in \(| max -inf", re.DOTALL)  # softplus; what softmax subtracts
+_KINKS = ("max", "abs", "sign", "min", "clamp", "reduce_window_max")
+_SOFTPLUS = {"max", "abs", "log1p"}  # in its program, whose derivative is written apart
 _LONG = 32  # times its width: a table, whatever it is called
 
 
@@ -185,9 +185,9 @@ def facts_of(chart: Chart, loss: Any, x: Any, targets: np.ndarray, labels: Any, 
 
 
 def labels_of(targets: np.ndarray, outputs: int) -> np.ndarray | None:
-    """Classes, where the targets are such."""
+    """Classes, where the targets are such: a function as a loss may read whole numbers as counts, or -100 as none."""
     if targets.ndim == 1 and np.issubdtype(targets.dtype, np.integer) and outputs > 1:
-        return targets
+        return targets if ((targets >= 0) & (targets < outputs)).all() else None
     if targets.ndim == 2 and outputs > 1 and np.isin(targets, (0, 1)).all() and (targets.sum(1) == 1).all():
         return targets.argmax(1)
     return None
@@ -243,8 +243,21 @@ def is_torch(value: Any) -> bool:
 
 def _is_smooth(model: Any, one: Any) -> bool:
     """Whether a function has a second derivative everywhere, as far as its program shows."""
-    text = _SMOOTH.sub("", str(jax.make_jaxpr(model.f)(model.params, one)))
-    return not any(word in text for word in _KINKS)
+    return not _has_kinks(jax.make_jaxpr(model.f)(model.params, one).jaxpr)
+
+
+def _has_kinks(program: Jaxpr) -> bool:
+    for eqn in program.eqns:
+        kind, held = eqn.primitive.name, jax.tree.leaves(list(eqn.params.values()))
+        inner = [one.jaxpr if isinstance(one, ClosedJaxpr) else one for one in held]
+        inner = [one for one in inner if isinstance(one, Jaxpr)]
+        if kind == "custom_jvp_call" and {other.primitive.name for one in inner for other in one.eqns} >= _SOFTPLUS:
+            continue
+        if kind == "max" and any(isinstance(v, Literal) and v.val == -np.inf for v in eqn.invars):
+            continue  # what softmax subtracts
+        if kind in _KINKS or "relu" in str(eqn.params.get("name")) or any(map(_has_kinks, inner)):
+            return True
+    return False
 
 
 def _quiet(module: Any) -> Any:
