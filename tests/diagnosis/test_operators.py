@@ -12,6 +12,7 @@ from scipy.sparse.linalg import eigsh
 import everwide as ew
 from everwide import InputError
 from everwide.diagnosis import fisher, gauss_newton, hessian, preconditioner
+from everwide.diagnosis._optimizers import read_state
 from everwide.training import BinaryCrossEntropy, Hinge, Huber, Mse, Poisson, SoftmaxCrossEntropy
 
 pytestmark = pytest.mark.wide
@@ -214,6 +215,22 @@ def test_preconditioned_by_adam(clip):
     h = np.asarray(jax.hessian(total)(flat), np.float64)
     values = np.linalg.eigvals(h / p[:, None].astype(np.float64)).real
     assert np.isclose(op.leading(1).values[0], values.max(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("rule", [optax.amsgrad, lambda rate: optax.rmsprop(rate, centered=True, eps_in_sqrt=False)])
+def test_preconditioned_by_relatives_of_adam(rule):
+    """AMSGrad keeps the largest second moments, a centred RMSProp takes the mean away from them."""
+    slopes = RNG.normal(size=(4, 3)) * np.array([[3], [0.1], [2], [0.2]])
+    optimizer, now = rule(0.1), jnp.zeros(3)
+    state = optimizer.init(now)
+    with jax.numpy_dtype_promotion("standard"):
+        for slope in slopes:
+            step, state = optimizer.update(jnp.asarray(slope, now.dtype), state)
+    first = state[0].mu / (1 - 0.9**4) if rule is optax.amsgrad else slopes[-1]
+    assert near(-0.1 * first / np.asarray(preconditioner(state)), step)
+    seen = read_state(state, [(3,)])
+    assert near(np.sqrt(seen.second[0] / seen.bias()[1]) + 1e-8, preconditioner(state))
+    assert (seen.first is None) == (rule is not optax.amsgrad)
 
 
 def test_scipy():

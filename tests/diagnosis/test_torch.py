@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from everwide.diagnosis import fisher, gauss_newton, hessian, preconditioner  # noqa: E402
+from everwide.diagnosis._optimizers import read_torch  # noqa: E402
 from everwide.training import Mse, SoftmaxCrossEntropy  # noqa: E402
 
 pytestmark = pytest.mark.wide
@@ -113,6 +114,25 @@ def test_preconditioned_by_adam():
     op = hessian(module, None, X, np.zeros(N), loss=Mse())
     h = op @ np.eye(op.shape[0])
     assert np.allclose(op.preconditioned(p) @ np.eye(len(h)), h / np.sqrt(np.outer(p, p)), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "rule", [lambda p: torch.optim.Adam(p, 0.1, amsgrad=True), lambda p: torch.optim.RMSprop(p, 0.1, centered=True)]
+)
+def test_preconditioned_by_relatives_of_adam(rule):
+    torch.manual_seed(0)
+    parameter = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    optimizer = rule([parameter])
+    for size in (3.0, 0.1, 2.0, 0.2):
+        before, parameter.grad = parameter.detach().clone(), size * torch.randn(3, dtype=torch.float64)
+        optimizer.step()
+    state = optimizer.state[parameter]
+    first = state["exp_avg"] / (1 - 0.9**4) if "exp_avg" in state else parameter.grad
+    step = (parameter.detach() - before).numpy()
+    assert np.allclose(-0.1 * first.numpy() / np.asarray(preconditioner(optimizer)), step, rtol=1e-6)
+    seen = read_torch(optimizer, [parameter])
+    p = (seen.second[0] / seen.bias()[1]).sqrt() + 1e-8
+    assert np.allclose(-0.1 * first.numpy() / p.numpy(), step, rtol=1e-6)
 
 
 def test_an_optimizer_with_groups_brings_its_own_order():

@@ -13,6 +13,7 @@ from .._losses import BinaryCrossEntropy, Loss, Mse, Poisson, SoftmaxCrossEntrop
 from .._trees import batch_size
 from ..empirical import as_model
 from ._operators import Curvature, Kind, as_numbers, curvature
+from ._optimizers import second_moment
 from ._torch import TorchCurvature, divisors, torch_curvature, torch_outputs
 
 _LIKELIHOODS = (Mse, SoftmaxCrossEntropy, BinaryCrossEntropy, Poisson)
@@ -161,8 +162,10 @@ def preconditioner(state: Any, *, b2: float = 0.999, eps: float = 1e-8) -> Float
         )
     (moment,) = moments
     steps = getattr(moment, "count", None)  # of a tuple without that field, a method
-    correction = 1.0 if steps is None or callable(steps) else 1 - kept ** jnp.maximum(jnp.asarray(steps, float), 1)
-    flat = ravel_pytree(moment.nu)[0]
+    second, corrected = second_moment(moment)
+    plain = corrected or steps is None or callable(steps)
+    correction = 1.0 if plain else 1 - kept ** jnp.maximum(jnp.asarray(steps, float), 1)
+    flat = ravel_pytree(second)[0]
     return jnp.sqrt(flat / jnp.asarray(correction, flat.dtype)) + jnp.asarray(added, flat.dtype)
 
 

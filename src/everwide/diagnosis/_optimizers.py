@@ -46,17 +46,37 @@ def read_state(state: Any, shapes: list[tuple[int, ...]]) -> Optimizer:
     told = _hyperparameters(state)
     rate, decay = told.get("learning_rate"), told.get("weight_decay")
     for node in _nodes(state):
-        first, second = (_leaves(getattr(node, name, None), shapes) for name in ("mu", "nu"))
+        tree, corrected = second_moment(node) if hasattr(node, "nu") else (None, False)
+        first, second = _leaves(None if _is_centred(node) else getattr(node, "mu", None), shapes), _leaves(tree, shapes)
         if second is not None:
             b1 = told.get("b1", _B1) if first is not None else 0.0
             b2, eps = told.get("b2", told.get("decay", _B2)), told.get("eps", _EPS)
             count = getattr(node, "count", None)  # which every tuple has, as a method
             steps = None if count is None or callable(count) else int(np.asarray(count))
+            second = [(1 - b2**steps) * moment for moment in second] if corrected and steps else second
             return Optimizer("adam", rate, b1, b2, eps, decay, first, second, steps)
         trace = _leaves(getattr(node, "trace", None), shapes)
         if trace is not None:
             return Optimizer("momentum", rate, told.get("momentum", told.get("decay", _MOMENTUM)), 0, 0, decay, trace)
     return Optimizer("gd", rate, decay=decay)
+
+
+def second_moment(node: Any) -> tuple[Any, bool]:
+    """What steps are divided by, of an optax state that has `nu`; and whether it is corrected for beginning at 0."""
+    if _is_centred(node):
+        return jax.tree.map(lambda square, mean: square - mean**2, node.nu, node.mu), False
+    return (node.nu_max, True) if hasattr(node, "nu_max") else (node.nu, False)  # AMSGrad: the largest
+
+
+def _is_centred(node: Any) -> bool:
+    """RMSProp that divides by standard deviations: its `mu` is no direction."""
+    return type(node).__name__ == "ScaleByRStdDevState"
+
+
+def torch_second_moment(state: dict[str, Any]) -> Any:
+    """The same of one parameter in PyTorch, never corrected; `None` if there is none."""
+    square = next((state[name] for name in ("max_exp_avg_sq", "exp_avg_sq", "square_avg") if name in state), None)
+    return square if square is None or "grad_avg" not in state else square - state["grad_avg"] ** 2
 
 
 def read_torch(optimizer: Any, parameters: list[Any]) -> Optimizer:
@@ -69,19 +89,18 @@ def read_torch(optimizer: Any, parameters: list[Any]) -> Optimizer:
     states = [optimizer.state.get(p, {}) for p in parameters]
     if "betas" in group or "alpha" in group:
         b1, b2 = group.get("betas", (0.0, group.get("alpha", 0.0)))
-        second = _torch_moments(states, parameters, "exp_avg_sq", "square_avg")
+        second = _for_all([torch_second_moment(state) for state in states], parameters)
         count = max((int(s["step"]) for s in states if "step" in s), default=0)
         if second is not None:
-            first = _torch_moments(states, parameters, "exp_avg")
+            first = _for_all([state.get("exp_avg") for state in states], parameters)
             corrected = count if "betas" in group else None
             return Optimizer("adam", rate, b1, b2, group["eps"], decay, first, second, corrected)
     momentum = float(group.get("momentum") or 0.0)
-    trace = _torch_moments(states, parameters, "momentum_buffer")
+    trace = _for_all([state.get("momentum_buffer") for state in states], parameters)
     return Optimizer("momentum" if momentum else "gd", rate, momentum, 0, 0, decay, trace)
 
 
-def _torch_moments(states: list[Any], parameters: list[Any], *names: str) -> list[Any] | None:
-    held = [next((s[n] for n in names if s.get(n) is not None), None) for s in states]
+def _for_all(held: list[Any], parameters: list[Any]) -> list[Any] | None:
     if all(moment is None for moment in held):
         return None
     return [p.detach() * 0 if m is None else m for m, p in zip(held, parameters, strict=True)]

@@ -12,6 +12,7 @@ from .._checks import InputError
 from .._engine import budget
 from .._losses import AbstractLoss
 from ._operators import AbstractCurvature, Kind
+from ._optimizers import torch_second_moment
 from ._prepared import as_columns
 
 Tensor = Any
@@ -214,7 +215,7 @@ def divisors(optimizer: Any, parameters: list[Tensor]) -> np.ndarray:
     groups, parts = {id(p): group for group in optimizer.param_groups for p in group["params"]}, []
     for parameter in parameters:
         state, group = optimizer.state.get(parameter, {}), groups.get(id(parameter), {})
-        square = state.get("exp_avg_sq", state.get("square_avg"))
+        square = torch_second_moment(state)
         if square is None:
             raise InputError(
                 f"{type(optimizer).__name__} holds no second moments (exp_avg_sq): expected Adam, AdamW or RMSprop "
