@@ -80,9 +80,9 @@ def test_parameters_are_not():
         ew.from_module(Equinox(8, jr.key(0), "twice"), (3, 24))
 
 
-@pytest.mark.parametrize(("wrong", "said"), [(np.nan, "belongs to no layer"), (np.inf, "NaN or infinite")])
-def test_what_is_not_finite_is_refused(wrong, said):
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused(wrong):
     module = Flax(8, nnx.Rngs(0))
     module.places[...] = module.places[...].at[1, 2].set(wrong)
-    with pytest.raises(ew.ArchitectureError, match=said):
+    with pytest.raises(ew.ArchitectureError, match="NaN or infinite"):
         ew.from_module(module, (3, 24))

@@ -7,12 +7,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import pytest
 from flax import nnx
 
 import everwide as ew
 from everwide import ArchitectureError
 from everwide._walk import walk
+from everwide.layers import Index
 from translation.draws import equinox_kernels, nnx_kernels, require_agreement_at
 
 pytestmark = pytest.mark.once
@@ -80,9 +82,63 @@ def doubled(m, x):
     return m.last(m.first(x))
 
 
+class Doubled(eqx.nn.Linear):
+    """Another call than that of the layer it is named after."""
+
+    def __call__(self, x, *, key=None):
+        return 2 * super().__call__(x)
+
+
+class Halved(nnx.Linear):
+    """The same of Flax."""
+
+    def __call__(self, inputs):
+        return super().__call__(inputs) / 2
+
+
+def many(x):
+    """A layer for each place, or all of them for every signal."""
+    layers = eqx.filter_vmap(lambda key: eqx.nn.Linear(6, 8, key=key))(jr.split(KEY, 5))
+    axes = (eqx.if_array(0), x)
+    return Equinox(lambda m, x: eqx.filter_vmap(lambda own, one: own(one), in_axes=axes)(m["m"], x), m=layers)
+
+
 SEQUENCE = (5, 6)
 TRI = jnp.tri(5, dtype=bool)
 REFUSED = {
+    "a layer for each place": (many(0), SEQUENCE, "vmap runs over its weights"),
+    "many layers of one signal": (many(None), (6,), "vmap runs over its weights"),
+    "groups of each place": (
+        Equinox(lambda m, x: jax.vmap(lambda one: m["g"](m["first"](one)))(x), g=eqx.nn.GroupNorm(2, 8)),
+        SEQUENCE,
+        "vmap runs it over sites",
+    ),
+    "channels of each example": (
+        Flax(lambda m, x: jax.vmap(m.n)(m.first(x)), n=nnx.InstanceNorm(8, rngs=nnx.Rngs(0))),
+        (4, 5, 6),
+        "vmap runs it over sites",
+    ),
+    "a call of its own": (Equinox(lambda m, x: m["d"](x), d=Doubled(6, 2, key=KEY)), (6,), "__call__ of its own"),
+    "a call of its own, of Flax": (Flax(lambda m, x: m.h(x), h=Halved(6, 2, rngs=nnx.Rngs(0))), (6,), "of its own"),
+    "weights beside weights": (
+        Flax(lambda m, x: m.r(x), r=nnx.LoRALinear(6, 2, lora_rank=2, rngs=nnx.Rngs(0))),
+        (6,),
+        "LoRALinear is not known here",
+    ),
+    "a mask of a normalization": (
+        Flax(lambda m, x: m.n(m.first(x), mask=jnp.arange(8) < 3), n=nnx.LayerNorm(8, rngs=nnx.Rngs(0))),
+        (6,),
+        "LayerNorm is called with a mask",
+    ),
+    "other attention": (
+        Flax(
+            lambda m, x: m.o(m.first(x)),
+            o=nnx.MultiHeadAttention(2, 8, decode=False, attention_fn=lambda q, k, v, **_: v, rngs=nnx.Rngs(0)),
+        ),
+        SEQUENCE,
+        "attention_fn of its own",
+    ),
+    "truth values": (Flax(lambda m, x: m.last(m.first(x).astype(bool).astype(float))), (6,), "or to truth values"),
     "stopped": (Flax(lambda m, x: m.last(jax.lax.stop_gradient(m.first(x)))), (6,), "stops gradients.*frozen=True"),
     "stopped weights": (
         Equinox(lambda m, x: m["last"](jax.lax.stop_gradient(m["first"])(x))),
@@ -151,6 +207,47 @@ def test_modules_that_do_more_than_they_show(name):
     module, shape, message = REFUSED[name]
     with jax.numpy_dtype_promotion("standard"), pytest.raises(ArchitectureError, match=f"(?s){message}"):
         ew.from_module(module, shape)
+
+
+def test_a_number_is_one_channel():
+    one, two = (ew.from_module(eqx.nn.MLP(6, out, 8, 1, key=KEY), (6,)) for out in ("scalar", 1))
+    assert one.net == two.net
+
+
+def test_layers_are_called_by_the_names_of_their_arguments():
+    module = Flax(lambda m, x: m.attend(inputs_q=m.first(inputs=x)), attend=attend())
+    assert [row.place for row in ew.from_module(module, SEQUENCE).rows] == ["first", "attend"]
+
+
+def test_parameters_that_begin_as_one_number_are_not_trained_here():
+    """A factor, a shift of 0 and a single number are said to be changed, as in PyTorch."""
+    module = Equinox(
+        lambda m, x: m["last"](m["one"] * (m["factor"] * m["first"](x) + m["shift"])),
+        factor=jnp.full(8, 0.5),
+        shift=jnp.zeros(8),
+        one=jnp.asarray(3.0),
+    )
+    rows = [row for row in ew.from_module(module, (6,)).rows if row.place == "a parameter"]
+    assert [row.layer for row in rows] == ["Scale(0.5)", "Identity", "Scale(3)"]
+    assert all(str(row.outcome) == "changed" and "before training" in row.note for row in rows)
+
+
+@pytest.mark.parametrize("framework", ["Flax", "Equinox"])
+def test_windows_over_some_of_the_sites(framework):
+    """Of rows of an image: further axes in front of those of a window are each by themselves."""
+    if framework == "Flax":
+        conv = nnx.Conv(8, 8, (3,), strides=2, rngs=nnx.Rngs(0))
+        module = Flax(lambda m, x: m.c(m.first(x)), c=conv)
+    else:
+        conv, pool = eqx.nn.Conv1d(8, 8, 3, stride=2, key=KEY), eqx.nn.AdaptiveAvgPool1d(1)
+        rows = lambda m, one: m["p"](m["c"](jax.vmap(m["first"])(one).T))
+        module = Equinox(lambda m, x: jax.vmap(lambda one: rows(m, one))(x), c=conv, p=pool)
+    limit = ew.from_module(module, (4, 7, 6))
+    assert limit.rows[1].layer.startswith("Conv((1, 3), 8")
+    x, one = np.asarray(jr.normal(KEY, (2, 4, 7, 6))), ew.from_module(module, (1, 7, 6))
+    whole_and_alone = (limit.net, 2, x), (one.net, 0, x[:, 2:3])
+    third, alone = (ew.gram(ew.Serial(net, Index(i, 0)), rows) for net, i, rows in whole_and_alone)
+    np.testing.assert_allclose(third.nngp, alone.nngp, rtol=1e-4)
 
 
 def test_a_call_without_noise_has_none():

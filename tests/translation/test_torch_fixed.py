@@ -64,6 +64,14 @@ def test_torch_finite_networks_have_fixed_vectors():
     assert limit.net.apply(params, jnp.ones((3, 24))).shape == (256,)
 
 
+@pytest.mark.parametrize("repeat", [lambda t, n: t.expand(n, -1, -1), lambda t, n: t.repeat(n, 1, 1)])
+def test_torch_what_is_repeated_for_all_examples_is_fixed(repeat):
+    module = Module(lambda m, x: m.a(x) + repeat(m.t, x.size(0)), a=nn.Linear(6, 8))
+    module.register_buffer("t", sines(5, 8)[None])
+    (table,) = tables_of(module, (5, 6))
+    np.testing.assert_allclose(table, sines(5, 8), rtol=1e-6)
+
+
 def test_torch_what_is_computed_in_forward_is_fixed():
     module = Module(lambda m, x: m.a(x) + torch.sin(torch.arange(x.size(1)).float())[:, None], a=nn.Linear(6, 8))
     (table,) = tables_of(module, (5, 6))

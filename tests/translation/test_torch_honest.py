@@ -112,6 +112,28 @@ REFUSED = {
         (5, 6),
         "its activation <lambda> is not read",
     ),
+    "sums that are called means": (
+        Module(lambda m, x: nn.functional.avg_pool2d(m.c(x), 2, divisor_override=1), c=nn.Conv2d(3, 3, 1)),
+        (3, 4, 4),
+        "divisor_override",
+    ),
+    "windows over channels": (two(lambda m, x: m.p(m.a(x)), p=nn.MaxPool1d(3, 1, 1)), (6,), "slides over the 1 behind"),
+    "a call of windows over channels": (
+        two(lambda m, x: nn.functional.avg_pool1d(m.a(x), 2)),
+        (6,),
+        "slides over the 1",
+    ),
+    "numbers that are rounded": (two(lambda m, x: m.a(x).to(torch.int32).float()), (6,), "rounds a signal"),
+    "channels of each frame": (
+        Module(lambda m, x: m.n(m.a(x).permute(0, 1, 3, 2).flatten(0, 1)), a=nn.Linear(6, 8), n=nn.InstanceNorm1d(8)),
+        (3, 4, 6),
+        "merged with the examples",
+    ),
+    "groups of places": (
+        Module(lambda m, x: m.n(m.a(x)), a=nn.Linear(6, 8), n=nn.GroupNorm(2, 4)),
+        (4, 6),
+        "its groups are those of axis 1",
+    ),
     "a piece in the middle of the channels": (
         two(lambda m, x: m.a(x).view(-1, 2, 2, 2)[:, :, 0]),
         (6,),
@@ -193,6 +215,7 @@ def up(mode, **how):
 
 
 COMPUTED = {
+    "a residual of the input": (Module(lambda m, x: x + m.c(x), c=nn.Conv2d(3, 3, 1)), (3, 4, 3)),
     "in place": (two(overwrites, r=nn.ReLU(inplace=True)), (6,)),
     "an alias": (two(adds_to_an_alias), (6,)),
     "slices of slices": (Module(twice_the_channels, a=nn.Linear(6, 8), b=nn.Linear(4, 3)), (6,)),

@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +18,7 @@ from ..layers import Dropout, Identity, Scale
 from ..signal import ArchitectureError
 from ._attention import Projection, attention
 from ._graph import Apply, At, Graph
-from ._jaxpr import Mark, marked, read_call
+from ._jaxpr import Mark, has_own_call, marked, read_call
 from ._layout import CHANNELS, Untranslatable, Value, start, start_tokens
 from ._ops import (
     EVALUATION,
@@ -34,7 +35,7 @@ from ._ops import (
     pooled,
     refused,
 )
-from ._reasons import BATCH_NORM, MODE, RECURRENT, UNREAD
+from ._reasons import BATCH_NORM, MODE, OWN_CALL, RECURRENT, UNREAD
 from ._weights import UNIFORM
 
 
@@ -90,7 +91,7 @@ def read_equinox(graph: Graph, module: Any, shape: Sequence[int], channels: int)
             return layer
         masked = _attention if isinstance(layer, nn.MultiheadAttention) else None
         at = _at(jax.tree_util.keystr(path), layer)
-        marks.append(Mark(at, layer, _reader(layer), masked, _weights_of(layer)))
+        marks.append(Mark(at, layer, _reader(layer), masked, _weights_of(layer), isinstance(layer, nn.GroupNorm)))
         return Marked(layer, len(marks) - 1)
 
     replaced = jax.tree_util.tree_map_with_path(mark, module, is_leaf=_is_read)
@@ -123,6 +124,8 @@ def _is_read(layer: Any) -> bool:
 
 
 def _reader(layer: Any) -> Callable[[Graph, At, Any, Value], Value]:
+    if has_own_call(layer, "equinox"):
+        return refused(OWN_CALL)
     return next(read for kind, read in _READERS.items() if isinstance(layer, kind))
 
 
@@ -148,7 +151,8 @@ def _weights(at: At, layer: Any, fan_in: int) -> Weights:
 
 def _linear(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     fan_in, width = (1 if n == "scalar" else n for n in (layer.in_features, layer.out_features))
-    return dense(graph, at, x, width, _weights(at, layer, fan_in))
+    out = dense(graph, at, x, width, _weights(at, layer, fan_in))
+    return replace(out, groups=out.groups[:-1]) if layer.out_features == "scalar" else out
 
 
 def _conv(graph: Graph, at: At, layer: Any, x: Value) -> Value:
@@ -185,13 +189,14 @@ def _pool(graph: Graph, at: At, layer: Any, x: Value) -> Value:
 
 def _adaptive(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     axes = [axis for axis, group in enumerate(x.groups) if group != (CHANNELS,)]
-    have, want = [x.described()[axis] for axis in axes], tuple(layer.target_shape)
-    if any(int(h) % w for h, w in zip(have, want, strict=True)):
+    have = [x.described()[axis] for axis in axes]
+    want = (*have[: len(have) - len(layer.target_shape)], *layer.target_shape)  # those of `jax.vmap` stay
+    if any(int(h) % int(w) for h, w in zip(have, want, strict=True)):
         raise Untranslatable(
             f"{have} sites become {want}: windows of different sizes are not read; take an input whose sites are a "
             "multiple of these"
         )
-    size = tuple(int(h) // w for h, w in zip(have, want, strict=True))
+    size = tuple(int(h) // int(w) for h, w in zip(have, want, strict=True))
     return (pooled if "Avg" in at.kind else largest)(graph, at, x, axes, Window(size, size, "VALID"))
 
 
@@ -206,6 +211,7 @@ def _group_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     _unchanged(graph, at, layer)
     if layer.groups == layer.channels:
         return normalized_alone(graph, at, x, _channels(x), layer.eps, learned=layer.channelwise_affine)
+    x.channels_at(0, "its groups are those of the first axis")
     how = {"centred": True, "learned": layer.channelwise_affine, "groups": layer.groups}
     return normalized(graph, at, x, range(len(x.groups)), layer.eps, **how)
 

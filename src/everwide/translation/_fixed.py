@@ -59,6 +59,10 @@ class FixedVectors(AbstractLayer):
 def table_for(x: Value, numbers: np.ndarray) -> np.ndarray | None:
     """Numbers that are added to a value, for every site and channel of ours; `None` where they differ in a batch."""
     wanted = tuple(int(n) for n in x.described(1))
+    axis = x.groups.index((BATCH,)) + numbers.ndim - len(x.groups) if (BATCH,) in x.groups else -1
+    if axis >= 0:
+        first = numbers.take([0], axis)
+        numbers = first if np.array_equal(np.broadcast_to(first, numbers.shape), numbers) else numbers
     try:
         full = np.broadcast_to(numbers, wanted)
     except ValueError:

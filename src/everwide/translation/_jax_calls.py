@@ -5,15 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..layers import SiteMap
 from ._graph import Apply, At, Graph
 from ._layout import BATCH as BATCH_LABEL
 from ._layout import Untranslatable, Value
-from ._ops import Window, joined, largest, largest_of, pooled, put_together, reduced, spread, taken
+from ._ops import Window, begun, joined, largest, largest_of, pooled, put_together, reduced, spread, taken
 from ._places import Places, add_places, token_beside
-from ._reasons import STOPS
+from ._reasons import ROUNDS, STOPS
 
 BATCH = 7  # examples of the batch that is sent through: a size that axes seldom have
 
@@ -35,11 +36,14 @@ def call_of(
     if name == "stop_gradient":
         raise Untranslatable(STOPS)
     if name == "convert_element_type":
-        if np.issubdtype(params["new_dtype"], np.integer) and values[0].node:  # not of tokens
-            raise Untranslatable("it rounds a signal to whole numbers, which has no gradient")
+        if not jnp.issubdtype(params["new_dtype"], jnp.floating) and values[0].node:  # not of tokens
+            raise Untranslatable(ROUNDS)
         return values[0]
     if name in UNARY:
         return graph.pointwise(at, name, values)
+    begins = _begins(graph, name, operands) if len(values) == 1 else None
+    if begins is not None:
+        return begun(graph, At("a parameter", at.what, at.kind), values[0], name, begins)
     if name in ("add", "sub") and len(values) == 1:
         operands = [one if isinstance(one, Value) else _placed(graph, values[0], one) for one in operands]
     if name in _BINARY and len(values) == 2:
@@ -68,20 +72,24 @@ def _reason(name: str) -> str:
 
 def _placed(graph: Graph, x: Value, array: Any) -> Any:
     """A branch of vectors of places: learned ones are a parameter of the module, others must not depend on any."""
-    places = places_of(graph, x, array) if graph.is_learned(array) else _fixed(x, np.asarray(array, np.float64))
+    places = places_of(graph, x, array) if graph.is_learned(array) else _fixed(np.asarray(array, np.float64))
     return array if places is None else add_places(graph, x, places, BATCH)
 
 
-def _fixed(x: Value, values: np.ndarray) -> Places | None:
-    """What is neither drawn nor trained, unless it is one number, or differs within a batch."""
+def _begins(graph: Graph, name: str, operands: Sequence[Any]) -> float | None:
+    """The number with which a parameter begins, where it is a factor, or added and 0."""
+    own = next((one for one in operands if not isinstance(one, Value)), None)
+    if name not in ("add", "mul") or not graph.is_learned(own):
+        return None
+    numbers = np.unique(np.asarray(own, np.float64))
+    return float(numbers[0]) if len(numbers) == 1 and (name == "mul" or numbers[0] == 0) else None
+
+
+def _fixed(values: np.ndarray) -> Places | None:
+    """What is neither drawn nor trained, unless it is one number."""
     if not values.size or (values == values.flat[0]).all():
         return None
-    values = values.reshape((1,) * (len(x.groups) - values.ndim) + values.shape)
-    batch = [i for i, group in enumerate(x.groups) if group == (BATCH_LABEL,)]
-    first = values.take([0], batch[0]) if batch else values
-    if np.any(values != first):
-        return None
-    return Places("", first, ("fixed",), first.shape, trained=False, shape=first.shape, fixed=True)
+    return Places("", values, ("fixed",), values.shape, trained=False, shape=values.shape, fixed=True)
 
 
 def places_of(graph: Graph, x: Value, array: Any) -> Places | None:

@@ -21,6 +21,7 @@ from ._places import require_places
 from ._reasons import STOPS
 
 _MARK = "everwide_mark_"
+_OVER_SITES, _OVER_WEIGHTS = "_sites", "_weights"  # behind the number of a mark: over what `jax.vmap` runs there
 _INLINED = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
 
 
@@ -33,6 +34,7 @@ class Mark:
     read: Callable[[Graph, At, Any, Value], Value]
     read_masked: Callable[[Graph, At, Any, Value, Any], Value] | None = None  # with a mask
     weights: tuple[Any, ...] = ()  # the numbers of the layer
+    whole: bool = False  # it reads all axes that come in: where `jax.vmap` runs over some, it is another layer
 
 
 def marked(number: int, x: Array, y: Array, weights: Sequence[Any], mask: Any = None) -> Array:
@@ -40,15 +42,22 @@ def marked(number: int, x: Array, y: Array, weights: Sequence[Any], mask: Any = 
 
     Axes over which `jax.vmap` runs come first, wherever they were: the others are those that the layer reads.
     """
-    beside = [*weights, *([] if mask is None else [mask])]
+    beside, count = [*weights, *([] if mask is None else [mask])], len(weights)
 
-    def mark(x: Array, beside: list[Array], y: Array) -> Array:
-        return y + jnp.zeros((), y.dtype)  # an output that is an input would be forwarded, past the mark
+    def marking(runs: str) -> Callable[[Array, list[Array], Array], Array]:
+        def mark(x: Array, beside: list[Array], y: Array) -> Array:
+            return y + jnp.zeros((), y.dtype)  # an output that is an input would be forwarded, past the mark
 
-    mark.__name__ = f"{_MARK}{number}"
-    moved = custom_vmap(jax.jit(mark))
-    moved.def_vmap(lambda size, is_batched, *operands: (moved(*operands), True))
-    return moved(x, beside, y)
+        def rule(size: int, is_batched: Any, x: Array, beside: list[Array], y: Array) -> tuple[Array, bool]:
+            over = _OVER_WEIGHTS if any(is_batched[1][:count]) or runs == _OVER_WEIGHTS else _OVER_SITES
+            return marking(over)(x, beside, y), True
+
+        mark.__name__ = f"{_MARK}{number}{runs}"
+        moved = custom_vmap(jax.jit(mark))
+        moved.def_vmap(rule)
+        return moved
+
+    return marking("")(x, beside, y)
 
 
 def read_call(
@@ -144,20 +153,25 @@ class _Walk:
             if eqn.primitive.name == "stop_gradient":
                 results = [jnp.array(one, copy=True) for one in results]  # told from what it was by what it is
                 self.stopped += results
-            elif any(self.graph.is_learned(one) or (not np.ndim(one) and self._is_parameter(one)) for one in operands):
+            elif any(self.graph.is_learned(one) or self._is_scalar(one) for one in operands):
                 self.graph.learned += results
             return results
         if eqn.primitive.name == "optimization_barrier":
             return operands
         if eqn.primitive.name == "split":
             return self._split(eqn, operands[0])
+        self.graph.learned += [one for one in operands if self._is_scalar(one)]
         outputs: list[Any] = list(eqn.outvars)
         first, *others = [tuple(var.aval.shape) for var in outputs]
         value = self._value(eqn, operands, values, number, first)
         return [value, *(self.graph.refuse(self._at(eqn), values, "", shape) for shape in others)]
 
+    def _is_scalar(self, one: Any) -> bool:
+        """Whether a number has the value of a parameter: single ones stand in the trace by their value."""
+        return not isinstance(one, Value) and not np.ndim(one) and self._is_parameter(one)
+
     def _is_parameter(self, one: Any) -> bool:
-        """Whether a constant of the trace has the numbers of a parameter; small ones stand in it by their value."""
+        """Whether a constant of the trace has the numbers of a parameter."""
         alike = [own for own in self.graph.trained if np.shape(own) == np.shape(one) and own.dtype == one.dtype]
         return any(np.array_equal(np.asarray(own), np.asarray(one)) for own in alike)
 
@@ -209,6 +223,7 @@ class _Walk:
         if layer is not None:
             return self.graph.replace(at, x, layer, shape)
         if mark is not None:
+            _require_one(mark, eqn)
             return self._marked(mark, at, x, operands[1:])
         return call_of(self.graph, at, eqn.primitive.name, eqn.params, operands, shape)
 
@@ -232,9 +247,30 @@ class _Walk:
 
 
 def _mark_of(eqn: JaxprEqn) -> int | None:
+    name = _name_of(eqn)
+    return int(name[len(_MARK) :].partition("_")[0]) if name.startswith(_MARK) else None
+
+
+def _name_of(eqn: JaxprEqn) -> str:
     inside = eqn.params["call"].jaxpr.eqns if eqn.primitive.name == "custom_vmap_call" else ()
-    name = str(inside[0].params.get("name", "")) if len(inside) == 1 else ""
-    return int(name[len(_MARK) :]) if name.startswith(_MARK) else None
+    return str(inside[0].params.get("name", "")) if len(inside) == 1 else ""
+
+
+def _require_one(mark: Mark, eqn: JaxprEqn) -> None:
+    """Raise where `jax.vmap` makes many layers of one."""
+    if _name_of(eqn).endswith(_OVER_WEIGHTS):
+        raise Untranslatable("jax.vmap runs over its weights, so that it is many layers: write one for each")
+    if mark.whole and _name_of(eqn).endswith(_OVER_SITES):
+        raise Untranslatable(
+            "jax.vmap runs it over sites, each by itself, and it is read where it sees all of them; LayerNorm is read "
+            "either way"
+        )
+
+
+def has_own_call(layer: Any, framework: str) -> bool:
+    """Whether a layer is of a class that somebody derived from one of the framework, and computes something else."""
+    kind = next(kind for kind in type(layer).__mro__ if "__call__" in vars(kind))
+    return kind.__module__.partition(".")[0] != framework
 
 
 def _inlined(eqn: JaxprEqn) -> ClosedJaxpr | None:

@@ -117,7 +117,8 @@ def start(shape: Sequence[int], *, channels: int, batched: bool) -> Value:
     channels %= len(shape)
     labels = [str(i - (i > channels)) if i != channels else CHANNELS for i in range(len(shape))]
     groups = tuple((label,) for label in labels)
-    return Value(0, ((BATCH,), *groups) if batched else groups, tuple(zip(labels, map(int, shape), strict=True)))
+    sizes = sorted(zip(labels, map(int, shape), strict=True))  # as those of all nodes: sites, and then channels
+    return Value(0, ((BATCH,), *groups) if batched else groups, tuple(sizes))
 
 
 def start_tokens(shape: Sequence[int], *, batched: bool = True) -> Value:

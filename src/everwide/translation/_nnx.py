@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from ..layers import Dropout, Identity, Scale
 from ..signal import ArchitectureError
 from ._graph import Apply, At, Graph
 from ._jax_calls import BATCH
-from ._jaxpr import Mark, marked, read_call
+from ._jaxpr import Mark, has_own_call, marked, read_call
 from ._layout import Untranslatable, Value, start, start_tokens
 from ._nnx_attention import mask_of, read_attention, reads_itself
 from ._nnx_recurrent import read_rnn
@@ -29,7 +30,7 @@ from ._ops import (
     normalized_alone,
     refused,
 )
-from ._reasons import BATCH_NORM, MODE, UNREAD
+from ._reasons import BATCH_NORM, MODE, OWN_CALL, UNREAD
 from ._weights import TRUNCATED
 
 
@@ -37,8 +38,10 @@ def read_nnx(graph: Graph, module: Any, shape: Sequence[int], channels: int) -> 
     """The graph of a module, for examples of that shape."""
     nnx = _nnx()
     definition, state = nnx.split(module)
+    whole = (nnx.GroupNorm, nnx.InstanceNorm)
     marks = [
-        Mark(_at(path, layer), layer, _reader(layer), _masked(layer), _params(layer)) for path, layer in _layers(module)
+        Mark(_at(path, layer), layer, _reader(layer), _masked(layer), _params(layer), isinstance(layer, whole))
+        for path, layer in _layers(module)
     ]
 
     def call(x: Any) -> Any:
@@ -75,9 +78,10 @@ def _marking(layers: list[Any]) -> Iterator[None]:
 
 
 def _marked_call(original: Callable[..., Any], numbers: dict[int, int]) -> Callable[..., Any]:
-    nnx = _nnx()
+    nnx, first = _nnx(), list(inspect.signature(original).parameters)[1]
 
-    def call(self: Any, x: Any, *rest: Any, **options: Any) -> Any:
+    def call(self: Any, *given: Any, **options: Any) -> Any:
+        x, *rest = given or (options.pop(first, None),)
         number = numbers.get(id(self))
         if number is None:
             return original(self, x, *rest, **options)
@@ -96,13 +100,17 @@ def _marked_call(original: Callable[..., Any], numbers: dict[int, int]) -> Calla
 
 
 def _refuse_mode(layer: Any, options: Mapping[str, Any]) -> None:
-    """Raise where a call says another mode than the layer does."""
+    """Raise where a call says another mode than the layer does, or has a mask."""
     for kind, option in ((_nnx().Dropout, "deterministic"), (_nnx().BatchNorm, "use_running_average")):
         given = options.get(option)
         if isinstance(layer, kind) and given is not None and bool(given) != bool(getattr(layer, option)):
             how = "module.eval() or module.train(), and no argument in the call"
             said = {"kind": type(layer).__name__, "option": option, "given": given, "own": getattr(layer, option)}
             raise ArchitectureError(MODE.format(how=how, **said))
+    if options.get("mask") is not None and not isinstance(layer, _nnx().MultiHeadAttention):
+        raise ArchitectureError(
+            f"A {type(layer).__name__} is called with a mask, which is read of attention only: leave it out."
+        )
 
 
 def _params(layer: Any) -> tuple[Any, ...]:
@@ -125,6 +133,8 @@ def _at(place: str, layer: Any) -> At:
 
 
 def _reader(layer: Any) -> Callable[[Graph, At, Any, Value], Value]:
+    if has_own_call(layer, "flax"):
+        return refused(OWN_CALL)
     return next(read for kind, read in _readers().items() if isinstance(layer, kind))
 
 
@@ -188,6 +198,9 @@ def _group_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     if layer.group_size == 1:
         return _instance_norm(graph, at, layer, x)
     _unchanged(graph, at, layer)
+    if layer.reduction_axes is not None:
+        raise Untranslatable("reduction_axes of its own are not read: all axes but the first are, which is the default")
+    x.channels_at(-1, "its groups are those of the last axis")
     axes = list(range(1, len(x.groups)))
     how = {"centred": True, "learned": layer.scale is not None, "groups": layer.num_groups}
     return normalized(graph, at, x, axes, layer.epsilon, **how)
@@ -195,6 +208,8 @@ def _group_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
 
 def _instance_norm(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     _unchanged(graph, at, layer)
+    if getattr(layer, "feature_axes", -1) != -1:
+        raise Untranslatable("feature_axes of its own are not read: the last axis is, which is the default")
     return normalized_alone(graph, at, x, -1, layer.epsilon, learned=layer.scale is not None)
 
 
@@ -249,8 +264,9 @@ def _kinds(*names: str) -> tuple[type, ...]:
 @functools.cache
 def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
     nnx = _nnx()
-    unread = _kinds("Bidirectional", "ConvTranspose", "LinearGeneral", "Einsum", "SpectralNorm", "WeightNorm")
+    unread = "Bidirectional", "ConvTranspose", "LinearGeneral", "Einsum", "LoRALinear", "SpectralNorm", "WeightNorm"
     return {
+        **{kind: refused(UNREAD) for kind in _kinds(*unread)},
         nnx.Linear: _linear,
         nnx.Conv: _conv,
         nnx.LayerNorm: _norm,
@@ -263,7 +279,6 @@ def _readers() -> dict[type, Callable[[Graph, At, Any, Value], Value]]:
         nnx.InstanceNorm: _instance_norm,
         nnx.MultiHeadAttention: read_attention,
         nnx.RNN: read_rnn,
-        **{kind: refused(UNREAD) for kind in unread},
     }
 
 

@@ -30,6 +30,10 @@ def mask_of(x: Any, options: Mapping[str, Any]) -> Any:
 
 def read_attention(graph: Graph, at: At, layer: Any, x: Value, mask: Any = None) -> Value:
     """`nnx.MultiHeadAttention` of a signal to itself."""
+    from flax import nnx  # whoever brings a module has loaded it
+
+    if layer.attention_fn is not nnx.dot_product_attention:
+        raise Untranslatable("attention_fn of its own is not read: nnx.dot_product_attention is, which is the default")
     if layer.normalize_qk:
         raise Untranslatable("normalize_qk=True is not read; leave it out")
     if layer.in_kv_features != layer.in_features:

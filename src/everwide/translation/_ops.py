@@ -18,6 +18,7 @@ from ..layers import (
     Flatten,
     GlobalAvgPool,
     GlobalSumPool,
+    Identity,
     Index,
     InstanceNorm,
     LayerNorm,
@@ -124,7 +125,7 @@ class Window:
     @property
     def is_single(self) -> bool:
         """Whether it sees one number at a time, of all channels together."""
-        plain = self.padding == "VALID" or not any(map(any, self.padding))
+        plain = isinstance(self.padding, str) or not any(map(any, self.padding))
         return {*self.size, *self.strides, self.groups} == {1} and plain and not self.transposed
 
     def ordered(self, x: Value, axes: Sequence[int]) -> dict[str, Any]:
@@ -133,12 +134,16 @@ class Window:
         labels = [group[0] for group in groups if len(group) == 1]
         if len(labels) != len(groups) or sorted(labels, key=str) != sorted(x.sites, key=str):
             raise Untranslatable(f"its window slides over {len(self.size)} axes, and its input has {x.words()}")
+        front = (1,) * (len(groups) - len(self.size))  # further axes, as of `jax.vmap`: each place by itself
         order = [labels.index(label) for label in x.sites]
-        padding = self.padding if isinstance(self.padding, str) else tuple(self.padding[i] for i in order)
-        out: dict[str, Any] = {"padding": padding, "strides": tuple(self.strides[i] for i in order)}
+        padding = self.padding
+        if not isinstance(padding, str):
+            padding = tuple(((0, 0),) * len(front) + tuple(padding))
+            padding = tuple(padding[i] for i in order)
+        out: dict[str, Any] = {"padding": padding, "strides": tuple((*front, *self.strides)[i] for i in order)}
         if self.dilation:
-            out["dilation"] = tuple(self.dilation[i] for i in order)
-        return {"window": tuple(self.size[i] for i in order)} | out
+            out["dilation"] = tuple((*front, *self.dilation)[i] for i in order)
+        return {"window": tuple((*front, *self.size)[i] for i in order)} | out
 
 
 def convolution(graph: Graph, at: At, x: Value, channels: int, window: Window, width: int, weights: Weights) -> Value:
@@ -323,6 +328,8 @@ def embedded(graph: Graph, at: At, x: Value, size: tuple[int, int], weight: Any,
 def normalized_alone(graph: Graph, at: At, x: Value, channels: int, eps: float, *, learned: bool) -> Value:
     """Each channel by itself, over all sites; `channels` is their axis."""
     x.channels_at(channels, f"its channels are axis {channels}")
+    if any(BATCH in group and len(group) > 1 for group in x.groups):
+        raise Untranslatable(f"it normalizes over sites, of which some are merged with the examples: {x.words()}")
     note = "; ".join([INSTANCE_NORM] + [LEARNED] * learned)
     return graph.apply(at, x, Apply(InstanceNorm(float(eps)), note=note))
 
@@ -373,6 +380,12 @@ def refused(reason: str) -> Callable[[Graph, At, Any, Value], Value]:
         raise Untranslatable(reason.format(kind=at.kind, width=x.shape[-1]))
 
     return refuse
+
+
+def begun(graph: Graph, at: At, x: Value, name: str, same: float) -> Value:
+    """A value and a parameter that belongs to no layer, all of whose numbers begin as one: a factor, or zeros."""
+    note = f"all {same:g} before training; {LEARNED.split('; ')[1]}"
+    return graph.apply(at, x, changed(Scale(same) if name == "mul" else Identity(), note))
 
 
 def changed(layer: Any, note: str) -> Apply:

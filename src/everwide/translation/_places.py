@@ -109,5 +109,5 @@ def _add_fixed(graph: Graph, x: Value, places: Places, values: np.ndarray) -> Va
             f"it adds fixed numbers of the shape {places.shape} to a signal of the shape {x.described()}: such numbers "
             "are read where they are the same for all examples"
         )
-    at = At(places.name, f"fixed vectors {places.size}", "Places")
+    at = At(places.name, f"fixed vectors {table.shape}", "Places")
     return graph.apply(at, x, Apply(FixedVectors(table), note="second moments over channels are those of its numbers"))

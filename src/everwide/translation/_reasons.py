@@ -30,6 +30,11 @@ SEVERAL = (
     "it takes more than one argument, and layers of one signal are read; in place of a bilinear map, a product of "
     "linear ones is: nn.Linear(...)(x) * nn.Linear(...)(y)"
 )
+ROUNDS = "it rounds a signal to whole numbers, or to truth values, which have no gradient"
+OWN_CALL = (
+    "a {kind} has a __call__ of its own, beside that of its framework, and only the latter is read: write what it does "
+    "into a module around the layer, or put a layer of everwide in its place, instead={{'{kind}': layer}}"
+)
 STOPS = (
     "it stops gradients, as if layers before it were frozen. In PyTorch, requires_grad_(False) of these is read; "
     "instead={place: everwide.Dense(width, w_std=..., b_std=..., frozen=True)} says it of any"

@@ -12,7 +12,7 @@ from ._attention import NEVER, is_causal
 from ._graph import At, Graph
 from ._layout import Untranslatable, Value, start, start_tokens
 from ._ops import taken
-from ._reasons import OTHERS, SEVERAL, STOPS
+from ._reasons import OTHERS, ROUNDS, SEVERAL, STOPS
 from ._torch_calls import CUTS, Call, cuts, read_call
 from ._torch_constants import Evaluated
 from ._torch_layers import read_layer
@@ -176,6 +176,8 @@ class _Run:
     def _read(self, node: Any, at: At, inputs: list[Value], shape: tuple[int, ...]) -> Value:
         if node.meta.get(STOPPED):
             raise Untranslatable(STOPS)
+        if at.kind in ("to", "type") and node.args[0] in self.values and self._rounds(node):
+            raise Untranslatable(ROUNDS)
         if not self.stale.isdisjoint(node.all_input_nodes):
             raise Untranslatable("it reads a tensor of which a part was overwritten in place; write to a copy of it")
         if node.op == "call_module":
@@ -195,6 +197,10 @@ class _Run:
         if layer is not None:
             return self.graph.replace(at, inputs[0], layer, shape)
         return read_call(self.graph, at, Call(at.kind, args, kwargs, shape, _BATCH))
+
+    def _rounds(self, node: Any) -> bool:
+        """Whether numbers become whole numbers, or truth values."""
+        return self.known[node.args[0]].is_floating_point() and not self.known[node].is_floating_point()
 
     def _mask(self, node: Any, kind: str, x: Value) -> tuple[bool, list[Any]]:
         """Whether a layer of attention has a causal mask; what it reads beside the mask and its input."""

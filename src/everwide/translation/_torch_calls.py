@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..layers import Identity, Scale
+from ..layers import Identity
 from ._graph import Apply, At, Graph
 from ._layout import Untranslatable, Value
 from ._ops import (
-    LEARNED,
-    changed,
+    begun,
     flattened,
     joined,
     largest_of,
@@ -26,7 +25,7 @@ from ._ops import (
 )
 from ._places import Places, add_places, number_of, token_beside
 from ._reasons import STOPS
-from ._torch_layers import adaptive, average, check_factors, dropped, glu, maximum, merged, resized
+from ._torch_layers import adaptive, average, check_divisor, check_factors, dropped, glu, maximum, merged, resized
 
 _PLAIN = {  # names of calls, and of operations in `_formula`
     "abs": "abs",
@@ -130,9 +129,7 @@ def _binary(graph: Graph, at: At, call: Call) -> Value:
         places = [one for one in operands if isinstance(one, Places)]
         same = number_of(places[0]) if places else None
         if same is not None and (_BINARY[call.name] == "mul" or same == 0) and not places[0].for_places(values[0]):
-            note = f"all {same:g} before training; {LEARNED.split('; ')[1]}"
-            layer = Scale(same) if _BINARY[call.name] == "mul" else Identity()
-            return graph.apply(at, values[0], changed(layer, note))
+            return begun(graph, at, values[0], _BINARY[call.name], same)
     if len(values) == 1 and _BINARY[call.name] in ("add", "sub"):
         operands = [
             add_places(graph, values[0], one, call.batch) if isinstance(one, Places) else one for one in operands
@@ -265,11 +262,11 @@ def _reduce(graph: Graph, at: At, call: Call) -> Value:
 
 
 def _avg_pool(graph: Graph, at: At, call: Call) -> Value:
-    rank = int(call.name[-2])
     size, stride = call.option("kernel_size", 1), call.option("stride", 2)
     padding, ceil = call.option("padding", 3, 0), call.option("ceil_mode", 4, False)
     edges = not call.option("count_include_pad", 5, True)
-    return average(graph, at, call.x, size, stride, padding, ceil, rank, edges=edges)
+    check_divisor(call.option("divisor_override", 6))
+    return average(graph, at, call.x, size, stride, padding, ceil, edges=edges)
 
 
 def _adaptive(graph: Graph, at: At, call: Call) -> Value:

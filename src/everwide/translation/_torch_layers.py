@@ -134,30 +134,45 @@ def _conv(graph: Graph, at: At, module: Any, x: Value) -> Value:
     return convolution(graph, at, x, 1, window, module.out_channels, _weights(graph, at, module, fan))
 
 
+def _slides(at: At, x: Value) -> range:
+    """The axes of a pooling layer or call, which PyTorch takes from the end: those from 2 on, if there are examples."""
+    rank = int(at.kind[-2])
+    if len(x.groups) != rank + 2:
+        raise Untranslatable(
+            f"its window slides over the {rank} behind examples and channels, and there are {x.words()}"
+        )
+    return range(2, rank + 2)
+
+
 def average(
-    graph: Graph, at: At, x: Value, size: Any, stride: Any, padding: Any, ceil: bool, rank: int, *, edges: bool = False
+    graph: Graph, at: At, x: Value, size: Any, stride: Any, padding: Any, ceil: bool, *, edges: bool = False
 ) -> Value:
     """Means over windows of the axes from 2 on."""
+    axes = _slides(at, x)
     if ceil:
         raise Untranslatable("ceil_mode=True lets windows reach beyond the sites; pad them yourself")
-    size, padding = _tuple(size, rank), _tuple(padding, rank)
-    stride = size if stride is None or stride == () else _tuple(stride, rank)
+    size, padding = _tuple(size, len(axes)), _tuple(padding, len(axes))
+    stride = size if stride is None or stride == () else _tuple(stride, len(axes))
     pairs = tuple((p, p) for p in padding) if any(padding) else "VALID"
-    return pooled(graph, at, x, range(2, 2 + rank), Window(size, stride, pairs), edges=edges)
+    return pooled(graph, at, x, axes, Window(size, stride, pairs), edges=edges)
 
 
 def _avg_pool(graph: Graph, at: At, module: Any, x: Value) -> Value:
-    rank = len(x.groups) - 2
-    if getattr(module, "divisor_override", None) is not None:
-        raise Untranslatable("divisor_override is not known here; multiply by a constant")
+    check_divisor(getattr(module, "divisor_override", None))
     edges = not module.count_include_pad
-    how = (module.kernel_size, module.stride, module.padding, module.ceil_mode, rank)
+    how = (module.kernel_size, module.stride, module.padding, module.ceil_mode)
     return average(graph, at, x, *how, edges=edges)
+
+
+def check_divisor(divisor: int | None) -> None:
+    """Sums that are divided by another number than that of their terms are no means."""
+    if divisor is not None:
+        raise Untranslatable("divisor_override is not known here; multiply by a constant")
 
 
 def maximum(graph: Graph, at: At, x: Value, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Value:
     """The largest numbers in windows of the axes from 2 on; beyond the sites there are none."""
-    axes = range(2, len(x.groups))
+    axes = _slides(at, x)
     if any(step != 1 for step in _tuple(dilation, len(axes))):
         raise Untranslatable("windows with gaps are not read")
     size, padding = _tuple(size, len(axes)), _tuple(padding, len(axes))
@@ -183,7 +198,7 @@ def _max_pool(graph: Graph, at: At, module: Any, x: Value) -> Value:
 
 def adaptive(graph: Graph, at: At, x: Value, size: Any, *, mean: bool = True) -> Value:
     """Means over windows that make so many of them, or the largest numbers in them."""
-    axes = range(2, len(x.groups))
+    axes = _slides(at, x)
     have = [math.prod(x.size[label] for label in x.groups[axis]) for axis in axes]
     want = [h if w is None else w for h, w in zip(have, _tuple(size, len(axes)), strict=True)]
     if any(h % w for h, w in zip(have, want, strict=True)):
@@ -249,6 +264,8 @@ def _group_norm(graph: Graph, at: At, module: Any, x: Value) -> Value:
     _unchanged(graph, at, module)
     if module.num_groups == module.num_channels:
         return normalized_alone(graph, at, x, 1, module.eps, learned=module.affine)
+    if module.num_groups > 1:
+        x.channels_at(1, "its groups are those of axis 1")
     axes = [i for i, group in enumerate(x.groups) if group != (BATCH,)]
     return normalized(graph, at, x, axes, module.eps, centred=True, learned=module.affine, groups=module.num_groups)
 
