@@ -5,9 +5,9 @@ import pytest
 import scipy.optimize
 
 from everwide.estimators import WideClassifier, WideRegressor, _effort, _stack, _tables
-from everwide.estimators._choice import Goal, Task
+from everwide.estimators._choice import Goal, Task, is_clear
 from everwide.estimators._rows import Support, distinct
-from everwide.estimators._scaling import Fences
+from everwide.estimators._scaling import Fences, counted
 from everwide.estimators._solve import ridge_of_neighbours, squared_error
 from everwide.estimators._uncertainty import Temperature
 
@@ -54,6 +54,16 @@ def test_shares_and_certainty_do_not_depend_on_the_unit_of_small_weights():
     scores[np.arange(200), classes] += 2
     sharp, same = (Temperature.of(scores, np.zeros((1, 1)), classes, unit * weights) for unit in (1.0, 1e-3))
     assert sharp.sharpness == pytest.approx(same.sharpness, rel=1e-4)
+
+
+def test_rows_that_weigh_next_to_nothing_make_nothing_clear():
+    """Of sixteen rows that weigh something the mean errs as that of sixteen, whatever else is there."""
+    weights = np.r_[np.ones(16), np.full(384, 1e-6)]
+    assert counted(weights) == pytest.approx(16, rel=1e-3)
+    assert counted(np.full(300, 1 / 300)) == pytest.approx(300)
+    assert counted(np.full(10, 3.0)) == 30
+    draws = np.random.default_rng(0).normal(size=(300, 400))
+    assert np.mean([is_clear(gains, weights, errors=2) for gains in draws]) < 0.08
 
 
 def test_rows_are_judged_by_what_has_not_learned_from_them(monkeypatch):

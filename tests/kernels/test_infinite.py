@@ -313,6 +313,16 @@ def test_parallel_rows_of_other_lengths_keep_their_angles_in_float32(ratio, own)
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("speeds", [(0.0, 1.0), (0.0, 0.0), (0.5, 1.0)])
+def test_parallel_rows_of_other_lengths_keep_their_angles_where_layers_are_frozen(speeds):
+    rows = np.random.default_rng(0).normal(size=(6, 50))
+    x = np.concatenate([rows * length for length in (1, 1.7, 3.1)]).astype(np.float32)
+    hidden = [layer for speed in speeds for layer in (ew.Dense(w_std=2**0.5, speed=speed), ew.Relu())]
+    net = ew.Serial(*hidden, ew.Dense(1))
+    np.testing.assert_allclose(ew.ntk(net, x), ew.ntk(net, x.astype(np.float64)), rtol=2e-6)
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("channels", [1, 7, 8, 19, 784])
 def test_sums_of_squares_miss_no_channel(channels):
     x = np.random.default_rng(0).normal(size=(3, channels))

@@ -42,6 +42,15 @@ def test_workers_write_what_is_computed_here(tmp_path, client):
     assert (there.nngp[:] == here.nngp[:]).all()
 
 
+def test_a_client_need_not_be_the_default_one(tmp_path):
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as one,
+    ):
+        there = ew.ntk(NET, X, out=Store(tmp_path / "run"), tile=16, backend=Dask(one))
+        np.testing.assert_allclose(there[:], ew.ntk(NET, X, tile=16), rtol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["mask", "adjacency", "edges"])
 def test_rows_reach_workers_with_all_that_belongs_to_them(tmp_path, kind):
     rng = np.random.default_rng(1)

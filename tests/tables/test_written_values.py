@@ -249,6 +249,19 @@ def test_dates_and_spans_of_arrow():
     np.testing.assert_array_equal(encode_frame(spans)[1], 10.0 * np.arange(40)[:, None])
 
 
+@pytest.mark.parametrize("slip", ["-", "n.a.", "?"])
+def test_rare_slips_among_dates_that_hardly_repeat(slip):
+    """Slips are one value of many rows, dates are many values of one row each: rows count."""
+    times = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(1500) * 7919, unit="s")
+    written = pd.Series(times.strftime("%Y-%m-%d %H:%M:%S")).astype(object)
+    written[::30] = slip
+    encoder, x = encode_frame(pd.DataFrame({"when": written}))
+    assert encoder.names[0] == "when"
+    missing = x[:, encoder.names.index("when is missing")]
+    np.testing.assert_array_equal(missing == 1, np.arange(1500) % 30 == 0)
+    np.testing.assert_allclose(x[1:5, 0] - x[1, 0], np.arange(4) * 7919 / 86400, rtol=1e-9)
+
+
 def test_a_rare_slip_among_few_dates():
     dates = ["31/01/2021", "28/02/2021"] * 20 + ["n.a."] * 2
     encoder, x = encode_frame(pd.DataFrame({"day": dates}))

@@ -325,24 +325,22 @@ def _completed(
 ) -> Iterator[tuple[Tile, dict[str, np.ndarray]]]:
     """Tiles in which a number is missing are computed by the slower job; the diagonal is computed elsewhere.
 
-    Where it is infinite, float32 is not enough. Rows with sites know no such numbers.
+    Where it is infinite, or that times a speed of 0, float32 is not enough. Rows with sites know no such numbers.
     """
     for tile, values in done:
         own = symmetric and tile.rows == tile.cols
-        lost = [_lost(array, own) for array in values.values()]
-        if any(part.size for part in lost):
-            wide = x1.x.ndim == 2 and any(np.isinf(part).any() for part in lost)
-            yield tile, _again(job, x1.part(tile.rows), None if own else x2.part(tile.cols), size, wide)
+        if any(_is_lost(array, own) for array in values.values()):
+            yield tile, _again(job, x1.part(tile.rows), None if own else x2.part(tile.cols), size, x1.x.ndim == 2)
         else:
             yield tile, values
 
 
-def _lost(array: np.ndarray, own: bool) -> np.ndarray:
-    """What is not finite, off the diagonal where it is an `own` one."""
+def _is_lost(array: np.ndarray, own: bool) -> bool:
+    """Whether something is not finite, off the diagonal where it is an `own` one."""
     lost = ~np.isfinite(array)
     if own:
         lost[np.diag_indices(len(array))] = False
-    return array[lost]
+    return bool(lost.any())
 
 
 def _again(job: Job, x1: Rows, x2: Rows | None, size: Size, wide: bool) -> dict[str, np.ndarray]:

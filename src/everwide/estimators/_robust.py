@@ -20,7 +20,11 @@ _FEWEST = 100  # rows: of fewer, a jump that few of them show looks like a targe
 _MOST = 0.2  # of them drawn near: more are no exceptions
 _HEAVY = 0.5  # of all squared residuals lies beyond the limit: otherwise there is little to gain
 _GAIN, _ERRORS = 0.07, 2.0  # of Huber's loss, and by so many standard errors
+_ASIDE = 2.0  # standard deviations of how many more of them lie above than below, if either is as likely
+_MEAN = 1.64  # standard errors of the mean residual, which one in ten means of symmetric laws exceeds
 _TINY = 1e-12
+
+Column = Float[np.ndarray, " m"]
 
 
 def calmed(
@@ -44,8 +48,8 @@ def calmed(
     """
     some = task.rows(rows)
     limit, squares = _limit(some.y - left_out, some.copies), (some.y - left_out) ** 2
-    heavy = np.sum(squares - np.minimum(squares, limit**2)) > _HEAVY * np.sum(squares)
-    if not heavy or len(rows) < _FEWEST or goal.stops:
+    heavy = np.sum(squares - np.minimum(squares, limit**2), axis=0) > _HEAVY * np.sum(squares, axis=0)
+    if not heavy.any() or len(rows) < _FEWEST or goal.stops:
         return None
     kernel, said = reader.among(some.x), left_out
     for _ in range(_ROUNDS):
@@ -53,7 +57,9 @@ def calmed(
         solution, scale, _ = best_ridge(kernel.copy(), near, goal, ridge, lambda one, near=near: goal.mean(one, near))
         said = solution.left_out()
         limit = _limit(some.y - said, some.copies)
-    if not _pays(some, left_out, said, limit):
+    outputs = zip(some.y.T, left_out.T, said.T, limit, strict=True)
+    pays = heavy & [_pays(some, y, plain, robust, float(edge)) for y, plain, robust, edge in outputs]
+    if not pays.any():
         return None
     everywhere = np.empty_like(task.y)
     others = np.setdiff1d(np.arange(len(task.x)), rows)
@@ -62,28 +68,36 @@ def calmed(
         everywhere[at] = reader.cross(task.x[at], some.x, np.float64) @ (solution.coefficients / scale)
     everywhere[rows] = said
     apart = task.y - everywhere
-    return np.where(np.abs(apart) <= limit, task.y, everywhere + np.clip(apart, -limit, limit))
+    return np.where(pays & (np.abs(apart) > limit), everywhere + np.clip(apart, -limit, limit), task.y)
 
 
 def _limit(residuals: Float[np.ndarray, "m k"], copies: Float[np.ndarray, " m"]) -> Float[np.ndarray, " k"]:
     return _LIMIT * np.maximum(weighted_quantile(np.abs(residuals), copies, 0.5) / _GAUSSIAN, _TINY)
 
 
-def _pays(some: Task, plain: np.ndarray, robust: np.ndarray, limit: np.ndarray) -> bool:
-    """Whether few targets are concerned, Huber's loss of rows left out is clearly less, and the squared one no more.
+def _pays(some: Task, y: Column, plain: Column, robust: Column, limit: float) -> bool:
+    """Whether few targets are concerned, and Huber's loss of rows left out is clearly less, the squared one no more.
 
-    Of targets whose law is skewed, not spoiled, the mean would be lost: the squared error tells. Where rows that lie
-    far off are neighbours, something is there to be learned.
+    Of targets whose law is skewed, not spoiled, the mean would be lost: what lies far off then lies on one side. Where
+    rows that lie far off are neighbours, something is there to be learned.
     """
-    before, after = (_huber(some.y - said, limit) for said in (plain, robust))
-    squares = np.sum((some.y - plain) ** 2 - (some.y - robust) ** 2, axis=1)
-    far = np.any(np.abs(some.y - robust) > limit, axis=1)
-    gain, whole = (np.average(part, weights=some.weights) for part in (before - after, before))
-    few, better = np.average(far, weights=some.weights) <= _MOST, np.average(squares, weights=some.weights) > 0
-    clear = gain > _GAIN * whole and is_clear(before - after, some.weights, errors=_ERRORS)
-    return bool(few and better and clear and not told(some.x, far))
+    weights, apart = some.weights, y - robust
+    before, after = _huber(y - plain, limit), _huber(apart, limit)
+    gain, whole = (np.average(part, weights=weights) for part in (before - after, before))
+    far = np.abs(apart) > limit
+    few = np.average(far, weights=weights) <= _MOST
+    better = np.average((y - plain) ** 2 - apart**2, weights=weights) > 0
+    clear = gain > _GAIN * whole and is_clear(before - after, weights, errors=_ERRORS)
+    return bool(few and _even(apart, weights, limit) and better and clear and not told(some.x, far))
 
 
-def _huber(residuals: Float[np.ndarray, "m k"], limit: Float[np.ndarray, " k"]) -> Float[np.ndarray, " m"]:
+def _even(apart: Column, weights: Column, limit: float) -> bool:
+    """Whether targets lie far off on both sides, and what is left has no mean."""
+    above, below = np.sum(apart > limit), np.sum(apart < -limit)
+    both = min(above, below) >= 1 and abs(above - below) <= _ASIDE * np.sqrt(above + below)
+    return bool(both and not any(is_clear(side, weights, errors=_MEAN) for side in (apart, -apart)))
+
+
+def _huber(residuals: Column, limit: float) -> Column:
     size = np.abs(residuals)
-    return np.sum(np.where(size <= limit, size**2, (2 * size - limit) * limit), axis=1)
+    return np.where(size <= limit, size**2, (2 * size - limit) * limit)

@@ -22,8 +22,11 @@ ALONE, AS_IT_IS = -1, -2  # a column of no group; one that is not scaled by how 
 
 
 def counted(weights: Float[np.ndarray, " n"]) -> float:
-    """As how many rows they count: weights below 1, such as shares of a sum, do not make fewer rows of many."""
-    return max(float(weights.sum()), float(len(weights)))
+    """As how many rows they count: their sum, or if more, as many equal ones as tell a mean as well (Kish, 1965).
+
+    Shares of a sum do not make fewer rows of many, and rows that weigh next to nothing are none.
+    """
+    return max(float(weights.sum()), float(weights.sum() ** 2 / np.sum(weights**2)))
 
 
 @dataclass(frozen=True)

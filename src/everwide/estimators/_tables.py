@@ -6,6 +6,7 @@ What has learned from a row is not asked to predict it when shares are chosen.
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -157,7 +158,8 @@ def _calm(task: Task, compared: Int[np.ndarray, " m"], goal: Goal) -> tuple[Task
     if not goal.robust:
         return task, alike
     best = min(alike, key=lambda one: float(np.sum(some.weights[:, None] * (some.y - one.outputs) ** 2)))
-    y = calmed(task, compared, best.candidate.reader, best.ridge, best.outputs, goal)
+    with one_thread_each() if len(compared) <= _SMALL else nullcontext():
+        y = calmed(task, compared, best.candidate.reader, best.ridge, best.outputs, goal)
     if y is None:
         return task, alike
     task = task._replace(y=y)
@@ -165,8 +167,8 @@ def _calm(task: Task, compared: Int[np.ndarray, " m"], goal: Goal) -> tuple[Task
 
 
 def _on_targets(given: Task, calm: Task) -> tuple[str, ...]:
-    count = int(np.any(given.y != calm.y, axis=1).sum())
-    text = f"{count} of {len(given.y)} targets lie far from what all other rows say of them: drawn near."
+    count = int(np.sum(given.y != calm.y))
+    text = f"{count} of {given.y.size} targets lie far from what all other rows say of them: drawn near."
     return (text,) if count else ()
 
 

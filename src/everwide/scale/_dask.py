@@ -131,7 +131,8 @@ def _finished(client: Any, under_way: set[Any]) -> set[Any]:
     distributed, staffed, told = _distributed(), time.monotonic(), False
     while True:
         try:
-            return distributed.wait(list(under_way), timeout=_LOOK, return_when="FIRST_COMPLETED").done
+            with client.as_current():  # `wait` asks the one that is
+                return distributed.wait(list(under_way), timeout=_LOOK, return_when="FIRST_COMPLETED").done
         except TimeoutError:
             now = time.monotonic()
             staffed = now if client.nthreads() else staffed

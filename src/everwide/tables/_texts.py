@@ -31,10 +31,11 @@ class Texts(NamedTuple):
         return np.append(of_levels, np.nan)[self.codes]
 
     def look_like(self, *patterns: re.Pattern[str]) -> bool:
-        """Whether nearly all rows of some levels are of one of these forms."""
-        every = max(1, len(self.levels) // _LOOKED_AT)
-        some, counts = self.levels[::every], self.counts[::every]
-        alike = np.array([any(pattern.fullmatch(level) for pattern in patterns) for level in some], bool)
+        """Whether nearly all of some rows, evenly spread over the sorted values, are of one of these forms."""
+        rows = np.sort(self.codes[self.codes >= 0])
+        looked, counts = np.unique(rows[:: max(1, len(rows) // _LOOKED_AT)], return_counts=True)
+        levels = (self.levels[at] for at in looked)
+        alike = np.array([any(pattern.fullmatch(level) for pattern in patterns) for level in levels], bool)
         return bool(alike.any() and counts @ alike >= ENOUGH * counts.sum())
 
     def places(self, known: dict[str, int]) -> np.ndarray:
