@@ -175,6 +175,21 @@ NETWORKS = {
         (3,),
         "share randomness",
     ),
+    "a product of two concatenations": (
+        Serial(ew.Product(ew.Concat(Dense(2), Dense(2, w_std=4.0)), ew.Concat(Dense(2), Dense(2, w_std=4.0)))),
+        (3,),
+        "which one meets which",
+    ),
+    "a sum of two concatenations that are not centred": (
+        Serial(ew.Sum(*[ew.Concat(Serial(Dense(2), Relu()), Serial(Dense(2, w_std=2.0), Relu()))] * 2)),
+        (3,),
+        "which one meets which",
+    ),
+    "a product of two flattened images": (
+        Serial(ew.Product(*[Serial(ew.Conv((3,), width=2), ew.Flatten())] * 2)),
+        (4, 3),
+        "which one meets which",
+    ),
     "a concatenation of open widths": (Serial(ew.Concat(Dense(), Dense(3))), (3,), "Concat weighs its branches"),
     "a repetition that changes its shape": (Serial(ew.Repeat(ew.AvgPool((2,)), 2)), (8, 3), "Repeat needs a layer"),
     "softmax with the square root": (Serial(ew.SelfAttention(scaling="sqrt")), (4, 3), "no known limit"),

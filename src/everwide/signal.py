@@ -107,6 +107,7 @@ class Signal:
     - `shape`: `(*sites, channels)`; channels are `None` where the width is left open.
     - `gaussian`: channels are independent, centred, identically distributed Gaussians.
     - `one_law`: channels have one law, whatever it is, so that the means over a part of them are those over all.
+    - `centred`: over the draws of the weights, every channel has mean 0.
     - `sources`: the random layers (and the input) whose draws are still visible in single channels.
       Two signals with no source in common are independent, channel by channel.
     - `sampled`: a layer before is sampled, so that what is known of the limit is an estimate.
@@ -129,6 +130,7 @@ class Signal:
     parametrization: Parametrization = Parametrization.NTK
     readouts: frozenset[tuple[int, ...]] | None = None
     one_law: bool = False
+    centred: bool = False
     sampled: bool = False
     concrete: bool = False
 
@@ -161,6 +163,13 @@ class Signal:
         """Number of channels, `None` where it is left open."""
         return self.shape[-1]
 
+    def unlike(self, other: "Signal", *, product: bool = False) -> bool:
+        """Whether it matters which channel meets which: means of products are not products of means.
+
+        Of a sum only means are multiplied, of a product second moments.
+        """
+        return not any(one.one_law or (one.centred and not product) for one in (self, other))
+
     def reshaped(self, sites: tuple[int, ...], channels: int | None) -> "Signal":
         """The same law on other sites and channels."""
         return replace(self, shape=(*sites, channels))
@@ -172,7 +181,7 @@ class Signal:
     def drawn(self, sites: tuple[int, ...], channels: int | None) -> "Signal":
         """The output of fresh random weights: Gaussian, and independent of all that came before."""
         shape = (*sites, self.width if channels is None else channels)
-        return replace(self, shape=shape, gaussian=True, one_law=True, sources=frozenset({self.path}))
+        return replace(self, shape=shape, gaussian=True, one_law=True, centred=True, sources=frozenset({self.path}))
 
     def reaches_output(self) -> bool:
         """Whether random layers at this place, or inside it, are readouts of the network."""

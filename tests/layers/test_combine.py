@@ -96,3 +96,24 @@ def test_standard_parametrization_counts_the_fan_in():
     slope = features.ntk / ew.gram(ew.Dense(w_std=1.2, b_std=0.3), X).ntk
     expected = 16 * features.nngp + 0.9**2 * slope * (3 * cov + 1)
     np.testing.assert_allclose(ew.ntk(net, X, parametrization="standard"), expected, rtol=1e-10)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("merge", [ew.Sum, ew.Product])
+def test_channels_of_other_laws_meet_those_of_one_law_or_none_of_means(merge):
+    """Against draws: of one branch channels have two laws. Two such branches may be added where all are centred."""
+    both = ew.Concat(ew.Dense(48, w_std=0.5), ew.Dense(48, w_std=2.0))
+    other = both if merge is ew.Sum else ew.Serial(ew.Dense(96), ew.Relu())
+    net = ew.Serial(merge(both, other), ew.Dense(64))
+    x = X[:3].astype(np.float32)
+
+    @jax.vmap
+    def draws(key):
+        params = net.init(key, (3,))
+        return jax.vmap(lambda row: net.apply(params, row))(x)
+
+    out = np.asarray(jax.jit(draws)(jax.random.split(jax.random.key(1), 600)), np.float64)
+    drawn = np.einsum("dic,djc->dij", out, out) / out.shape[-1]
+    error = drawn.std(0) / len(drawn) ** 0.5
+    np.testing.assert_array_less(np.abs(drawn.mean(0) - ew.nngp(net, x)), 4 * error)
+    assert error.max() < 0.05 * np.abs(drawn.mean(0)).max()

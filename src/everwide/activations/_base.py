@@ -53,7 +53,7 @@ class AbstractActivation(AbstractLayer):
                 f"{name(self)} needs a Gaussian signal, but its input is not: it is the raw input, the output of a "
                 "nonlinearity, or mixes channels of different laws. Put a Dense or Conv layer before it."
             )
-        return replace(signal, gaussian=False)
+        return replace(signal, gaussian=False, centred=False)
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.with_variances()

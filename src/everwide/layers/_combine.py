@@ -88,8 +88,8 @@ class AbstractBranches(AbstractLayer):
             raise ArchitectureError(f"{name(self)}() needs at least one branch.")
         return [replace(b.describe(signal.at(i)), path=signal.path) for i, b in enumerate(self.branches)]
 
-    def describe_independent(self, signal: Signal) -> list[Signal]:
-        """The same; raises if two branches share randomness."""
+    def describe_independent(self, signal: Signal, *, product: bool = False) -> list[Signal]:
+        """The same; raises if two branches share randomness, or channels of both have laws of their own."""
         outs = self.describe_branches(signal)
         if signal.concrete:
             return outs
@@ -100,6 +100,12 @@ class AbstractBranches(AbstractLayer):
                         f"Branches {j} and {i} of {name(self)} share randomness: the same draws (or the raw input) are "
                         "visible in single channels of both, so the law of their combination is not known. End one of "
                         "them with a Dense or Conv layer, or write one function of the signal with Elementwise."
+                    )
+                if a.unlike(b, product=product):
+                    raise ArchitectureError(
+                        f"Channels of branches {j} and {i} of {name(self)} have laws of their own (Concat, Flatten): "
+                        "which one meets which then matters, and only means over all of them are tracked. End one of "
+                        "the branches with a Dense or Conv layer."
                     )
         return outs
 
@@ -137,8 +143,8 @@ def _alike(layer: AbstractLayer, outs: list[Signal]) -> list[Signal]:
 def joint_law(outs: list[Signal], *, gaussian: bool) -> Signal:
     channels = next((o.channels for o in outs if o.channels is not None), None)
     sources = frozenset[tuple[int, ...]]().union(*(o.sources for o in outs))
-    law, sampled = all(o.one_law for o in outs), any(o.sampled for o in outs)
-    joined = replace(outs[0], gaussian=gaussian, sources=sources, one_law=law, sampled=sampled)
+    law, sampled, centred = all(o.one_law for o in outs), any(o.sampled for o in outs), all(o.centred for o in outs)
+    joined = replace(outs[0], gaussian=gaussian, sources=sources, one_law=law, centred=centred, sampled=sampled)
     return joined.reshaped(outs[0].sites, channels)
 
 
@@ -249,7 +255,7 @@ class Product(AbstractBranches):
         return Parts(self.branches, "product")
 
     def describe(self, signal: Signal) -> Signal:
-        outs = _alike(self, self.describe_independent(signal))
+        outs = _alike(self, self.describe_independent(signal, product=True))
         return joint_law(outs, gaussian=len(outs) == 1 and outs[0].gaussian)
 
     def forward(self, params: Params, example: Example) -> Example:

@@ -55,7 +55,7 @@ class AbstractGates(AbstractLayer):
         needs_sites(self, signal, 1)
         refuse_limit(self, signal)
         self.input.check(self, signal)
-        return replace(signal.drawn(signal.sites, self.width), gaussian=False)
+        return replace(signal.drawn(signal.sites, self.width), gaussian=False, centred=False)
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.all_sites()

@@ -66,7 +66,7 @@ class MaxPool(AbstractUnlimited):
         needs_sites(self, signal, len(self.window))
         refuse_limit(self, signal)
         out = tuple(s.out for s in self._geometry(signal.sites))
-        return replace(signal, gaussian=False).reshaped(out, signal.channels)
+        return replace(signal, gaussian=False, centred=False).reshaped(out, signal.channels)
 
     def forward(self, params: Params, example: Example) -> Example:
         windows = self._geometry(example.x.shape[:-1])
@@ -102,7 +102,7 @@ class InstanceNorm(AbstractUnlimited):
         needs_sites(self, signal)
         positive(self, "eps", self.eps)
         refuse_limit(self, signal)
-        return replace(signal, gaussian=False)
+        return replace(signal, gaussian=False, centred=False)
 
     def forward(self, params: Params, example: Example) -> Example:
         axes = tuple(range(example.x.ndim - 1))

@@ -202,10 +202,13 @@ def _known(piece: Piece) -> AbstractLayer:
 
 
 def _takes(layer: AbstractLayer, shape: tuple[int, ...]) -> bool:
-    """Whether what is sampled may read other channels than it has: branches with weights beside it may not."""
-    if _contains(layer, lambda one: bool(one.weights()) and not isinstance(one, Mix)) and _contains(
-        layer, lambda one: one.parts().join not in ("", "chain")
-    ):
+    """Whether what is sampled may read other channels than it has.
+
+    Branches with weights beside it may not, where not all of them begin with weights that read every channel.
+    """
+    weighted = _contains(layer, lambda one: bool(one.weights()) and not isinstance(one, Mix))
+    branches = _contains(layer, lambda one: one.parts().join not in ("", "chain"))
+    if weighted and branches and not Sampled(layer).reads_moments:
         return False
     try:
         layer.describe(Signal(shape, concrete=True, readouts=frozenset()))

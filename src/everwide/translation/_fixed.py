@@ -28,7 +28,7 @@ class FixedVectors(AbstractLayer):
         channels = self.table.shape[-1] if signal.channels is None else signal.channels
         if (*signal.sites, channels) != self.table.shape:
             raise ArchitectureError(f"vectors of the shape {self.table.shape} are added to {signal.shape}")
-        return replace(signal.mixed(signal.sites, channels), sources=_DATA)
+        return replace(signal.mixed(signal.sites, channels), centred=False, sources=_DATA)
 
     def demand(self, wanted: Demand) -> Demand:
         return Demand(wanted.cross, wanted.own).with_variances()  # shapes alone

@@ -53,7 +53,7 @@ class Heads(AbstractLayer):
             raise ArchitectureError("softmax attention of finitely many heads has no known limit: it is sampled")
         if signal.channels != 2 * self.queries + self.values:
             raise ArchitectureError(f"attention reads {2 * self.queries + self.values} channels, got {signal.shape}")
-        return replace(signal, gaussian=False, one_law=True).reshaped(signal.sites, self.values)
+        return replace(signal, gaussian=False, one_law=True, centred=False).reshaped(signal.sites, self.values)
 
     def demand(self, wanted: Demand) -> Demand:
         return wanted.all_sites()

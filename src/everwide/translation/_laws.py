@@ -116,8 +116,8 @@ def _after(pieces: Pieces, piece: Piece, before: Sequence[Signal]) -> Signal:
         _refuse_shared(pieces, piece, before)
     gaussian = piece.join != "product" and not (piece.join == "concat" and piece.axis is None)
     law = all(one.one_law for one in before) and not (piece.join == "concat" and piece.axis is None)
-    gaussian = gaussian and all(one.gaussian for one in before)
-    return replace(first, shape=shape, gaussian=gaussian, one_law=law, sources=sources)
+    gaussian, centred = gaussian and all(one.gaussian for one in before), all(one.centred for one in before)
+    return replace(first, shape=shape, gaussian=gaussian, one_law=law, centred=centred, sources=sources)
 
 
 def _bends(pieces: Pieces, piece: Piece) -> bool:
@@ -125,7 +125,7 @@ def _bends(pieces: Pieces, piece: Piece) -> bool:
 
 
 def _refuse_shared(pieces: Pieces, piece: Piece, before: Sequence[Signal]) -> None:
-    """Two branches that show the same draws are not independent."""
+    """Two branches that show the same draws are not independent; of others only means over all channels are tracked."""
     for i, a in enumerate(before):
         for b in before[:i]:
             common = shared_draws(a, b)
@@ -135,4 +135,9 @@ def _refuse_shared(pieces: Pieces, piece: Piece, before: Sequence[Signal]) -> No
                 raise ArchitectureError(
                     f"its branches share randomness: {where} is visible in single channels of both, so the law of "
                     "their combination is not known. End one of the branches with a layer that has weights"
+                )
+            if a.unlike(b, product=piece.join == "product"):
+                raise ArchitectureError(
+                    "channels of two of its branches have laws of their own (concatenated, flattened, fixed numbers): "
+                    "it matters which one meets which. End one of them with a layer that has weights"
                 )
