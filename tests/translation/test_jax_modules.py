@@ -258,7 +258,7 @@ EQUINOX = {
     "tokens": (Tokens, (5, 24), 100, ["LayerNorm", "GlobalAvgPool"]),
     "vision": (Vision, (3, 7, 7), 100, ["Conv", "AvgPool", "Flatten"]),
     "words": (Words, (6,), 100, ["Embedding"]),
-    "excited": (Excited, (3, 4, 4), 100, ["Everywhere", "Product", "Sigmoid"]),
+    "excited": (Excited, (3, 4, 4), 100, ["Everywhere", "Product", "Elementwise"]),
     "pooled": (Pooled, (4, 8), 100, ["Sampled", "MaxPool", "ConvGrouped", "LayerNorm"]),
 }
 NNX = {
