@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import everwide.diagnosis as dg
-from diagnosis.small_runs import CLASSES, at_every_second_step, doctor, init, rows, train
+from diagnosis.small_runs import CLASSES, LOSS, at_every_second_step, doctor, init, mlp, rows, train
 from everwide import InputError
 from everwide.diagnosis._optimizers import Optimizer, read_state
 from everwide.diagnosis._patients import chart_of
@@ -44,6 +44,18 @@ class TestVerdicts:
         cause = watcher.verdict().causes[0]
         assert cause.name == "frozen layer"
         assert cause.evidence.startswith("1 never moved")
+
+    def test_curvature_of_frozen_layers_is_not_felt(self):
+        rules = {"on": optax.sgd(0.1), "off": optax.set_to_zero()}
+        watcher, params = doctor(), init()
+        params, _ = train(watcher, optax.multi_transform(rules, ["off", "off", "on"]), params, 30)
+        (frozen,) = watcher.verdict().causes
+        assert (frozen.name, "(85 % of the parameters)" in frozen.evidence) == ("frozen layer", True)  # of both
+        last = watcher.run.of("curvature")[-1]
+        assert (last["groups"]["0"], last["groups"]["1"]) == (0, 0)
+        x, y = rows()
+        operator = dg.hessian(mlp, params, x, y, loss=LOSS).block("2")
+        np.testing.assert_allclose(last["sharpness"], operator.leading(1).values[0], rtol=0.05)
 
     def test_dead_units(self):
         params = init()
