@@ -105,11 +105,11 @@ class TestNotFinite:
 
 
 class TestNoStep:
-    STILL = {"update": 0.0, "groups": dict.fromkeys("ab", GROUP | {"update": 0.0})}
     SKIPPED = told([0.9], 900) | dict.fromkeys(("mean", "smallest", "largest", "last")) | {"broken": [7, 3]}
 
     def cause(self, **series):
-        causes = Run(FACTS, tuple(looks(**self.STILL | series))).verdict().causes
+        still = {"update": 0.0, "groups": dict.fromkeys("ab", GROUP | {"update": 0.0})}
+        causes = Run(FACTS, tuple(looks(**still | series))).verdict().causes
         return [(cause.name, cause.evidence, cause.remedy) for cause in causes]
 
     def test_of_a_rate_of_0(self):
@@ -169,10 +169,10 @@ class TestLengths:
     @pytest.mark.parametrize(
         ("ratio", "rate"),
         [(0.0, "3.2"), (-0.4, "3.2"), (1e-7, "3.2"), (0.015, "2")],
-        ids=["0", "below", "tiny", "some"],
+        ids=["0", "less", "tiny", "some"],
     )
     def test_they_are_looked_at_up_to_32_times(self, ratio, rate):
-        (cause,) = Run(FACTS, tuple([*looks(far=0.95), *curves([ratio] * 7)])).verdict().causes
+        (cause,) = Run(FACTS, (*looks(far=0.95), *curves([ratio] * 7))).verdict().causes
         assert (cause.name, cause.remedy) == ("rate too small", f"Take a rate of {rate} in place of 0.1")
 
     def test_steps_that_could_not_in_the_end(self):
