@@ -196,7 +196,7 @@ def class_labels(y: Any, outputs: int | None = None) -> np.ndarray:
         most = "" if outputs is None else f" to {outputs - 1}: there are {outputs} outputs"
         raise InputError(
             f"Row {row} has the label {labels[row]:g}, expected a whole number from 0{most}. "
-            "Number the classes with sklearn.preprocessing.LabelEncoder, or pass outputs=."
+            "Number the classes with sklearn.preprocessing.LabelEncoder, or give the network an output for each."
         )
     return labels.astype(np.int32)
 

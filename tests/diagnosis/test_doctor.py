@@ -224,6 +224,16 @@ def test_the_course_of_losses_between_two_looks():
     np.testing.assert_allclose(means, [losses[a:b].mean() for a, b in zip(starts, ends, strict=True)])
 
 
+def test_losses_that_are_not_finite_are_counted():
+    watch = Watch()
+    watch.waiting = [1.0, float("nan"), float("inf")]
+    told, _ = watch.look(2)
+    assert (told["largest"], told["broken"]) == (1.0, [2, 1])
+    watch.waiting = [float("nan")]
+    told, _ = watch.look(3)
+    assert (told["mean"], told["count"], told["broken"]) == (None, 1, [1, 3])
+
+
 @pytest.mark.parametrize(
     ("model", "value", "words"),
     [

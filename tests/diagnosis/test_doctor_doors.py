@@ -172,6 +172,23 @@ class TestTorch:
         assert cause.name == "frozen layer"
         assert cause.evidence.startswith("0 never moved")
 
+    def test_curvature_of_frozen_layers_is_not_felt(self):
+        module = self.module()
+        with self.torch.no_grad():
+            module[2].weight.mul_(30)  # which gives the first layer most of the curvature
+        module[0].requires_grad_(False)
+        watcher = dg.Doctor(module, LOSS, probe=(X, Y))
+        self.train(watcher, module, self.torch.optim.SGD(module[2].parameters(), lr=1e-3), 40)
+        last = watcher.run.of("curvature")[-1]
+        assert last["groups"]["0"] == 0
+        expected = dg.hessian(module, None, X, Y, loss=LOSS).leading(1).values[0]
+        np.testing.assert_allclose(last["sharpness"], expected, rtol=0.05)
+
+    def test_a_module_of_which_nothing_is_trained_is_refused(self):
+        module = self.module().requires_grad_(False)
+        with pytest.raises(InputError, match="none requires a gradient"):
+            dg.Doctor(module, LOSS, probe=(X, Y))(module)
+
     def test_running_statistics_are_those_of_the_step(self):
         module = self.module(self.torch.nn.BatchNorm1d(8))
         watcher = dg.Doctor(module, LOSS, probe=(X, Y))

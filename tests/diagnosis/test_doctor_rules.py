@@ -96,6 +96,39 @@ class TestNotFinite:
     def test_after_curvature_over_the_edge(self):
         assert named(self.broken([0.2, 0.2]), curves((0.5, 0.5, 0.5, 0.5, 1.8, None, None))) == ["rate too large"]
 
+    @pytest.mark.parametrize("first", [None, 1.0])
+    def test_before_the_first_step_no_rate_was_taken(self, first):
+        nothing = dict.fromkeys(("mean", "smallest", "largest", "last"))
+        gone = {"first": first, "count": 2, "peak": 0, "course": [], "broken": [2, 0]} | nothing
+        found = [cause.name for cause in Run(FACTS, tuple(looks(**self.GONE, told=gone))).verdict().causes]
+        assert found == (["rate too large"] if first else ["numbers not finite"])
+
+
+class TestNoStep:
+    SKIPPED = told([0.9], 900) | dict.fromkeys(("mean", "smallest", "largest", "last")) | {"broken": [7, 3]}
+
+    def cause(self, **series):
+        still = {"update": 0.0, "groups": dict.fromkeys("ab", GROUP | {"update": 0.0})}
+        causes = Run(FACTS, tuple(looks(**still | series))).verdict().causes
+        return [(cause.name, cause.evidence, cause.remedy) for cause in causes]
+
+    def test_of_a_rate_of_0(self):
+        ((name, text, remedy),) = self.cause(rate=0.0)
+        assert (name, text) == ("no step", "weights never moved in 900 steps")
+        assert "a rate above 0" in remedy
+
+    def test_of_steps_that_are_skipped(self):
+        ((name, text, remedy),) = self.cause(told=self.SKIPPED)
+        assert (name, "49 of the losses that were told were not finite" in text) == ("no step", True)
+        assert "rows of step 3" in remedy
+
+    def test_gradients_that_are_added_up_move_weights_between_looks(self):
+        assert "no step" not in [name for name, *_ in self.cause(weights=(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.1))]
+
+    def test_where_there_is_no_slope_there_is_no_step(self):
+        still = {"groups": dict.fromkeys("ab", GROUP | {"update": 0.0, "gradient": 0.0})}
+        assert "no step" not in [name for name, *_ in self.cause(gradient=0.0, value=0.01, **still)]
+
 
 class TestDirections:
     def test_steps_that_climb(self):
@@ -132,6 +165,15 @@ class TestLengths:
     def test_a_rate_that_is_not_known_has_a_factor(self, rate, words):
         slow = Run(FACTS | {"optimizer": "adam"}, tuple(looks(far=0.95, groups=EVEN, rate=rate))).verdict().causes
         assert (slow[0].name, words in slow[0].remedy) == ("rate too small", True)
+
+    @pytest.mark.parametrize(
+        ("ratio", "rate"),
+        [(0.0, "3.2"), (-0.4, "3.2"), (1e-7, "3.2"), (0.015, "2")],
+        ids=["0", "less", "tiny", "some"],
+    )
+    def test_they_are_looked_at_up_to_32_times(self, ratio, rate):
+        (cause,) = Run(FACTS, (*looks(far=0.95), *curves([ratio] * 7))).verdict().causes
+        assert (cause.name, cause.remedy) == ("rate too small", f"Take a rate of {rate} in place of 0.1")
 
     def test_steps_that_could_not_in_the_end(self):
         assert named(looks(far=(0.9, 0.9, 0.9, 0.9, 0.8, 1.2, 1.6)), curves([0.01] * 7)) == []

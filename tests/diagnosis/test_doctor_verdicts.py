@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import everwide.diagnosis as dg
-from diagnosis.small_runs import CLASSES, at_every_second_step, doctor, init, rows, train
+from diagnosis.small_runs import CLASSES, LOSS, at_every_second_step, doctor, init, mlp, rows, train
 from everwide import InputError
 from everwide.diagnosis._optimizers import Optimizer, read_state
 from everwide.diagnosis._patients import chart_of
@@ -44,6 +44,18 @@ class TestVerdicts:
         cause = watcher.verdict().causes[0]
         assert cause.name == "frozen layer"
         assert cause.evidence.startswith("1 never moved")
+
+    def test_curvature_of_frozen_layers_is_not_felt(self):
+        rules = {"on": optax.sgd(0.1), "off": optax.set_to_zero()}
+        watcher, params = doctor(), init()
+        params, _ = train(watcher, optax.multi_transform(rules, ["off", "off", "on"]), params, 30)
+        (frozen,) = watcher.verdict().causes
+        assert (frozen.name, "(85 % of the parameters)" in frozen.evidence) == ("frozen layer", True)  # of both
+        last = watcher.run.of("curvature")[-1]
+        assert (last["groups"]["0"], last["groups"]["1"]) == (0, 0)
+        x, y = rows()
+        operator = dg.hessian(mlp, params, x, y, loss=LOSS).block("2")
+        np.testing.assert_allclose(last["sharpness"], operator.leading(1).values[0], rtol=0.05)
 
     def test_dead_units(self):
         params = init()
@@ -114,6 +126,23 @@ class TestBadInput:
         watcher(init())
         with pytest.raises(InputError, match="other shapes"):
             watcher(init(widths=(6, 8, 8, CLASSES)))
+
+    def test_parameters_of_another_type(self):
+        watcher, params = doctor(), init()
+        watcher(params)
+        params[1]["w"] = params[1]["w"].astype(jnp.bfloat16)
+        with pytest.raises(InputError, match=r"The parameter 1\.w is bfloat16, expected float"):
+            watcher(params)
+
+    def test_labels_that_the_model_has_no_output_for(self):
+        with pytest.raises(InputError, match="an output for each"):
+            doctor(probe=(rows()[0], rows()[1] + 1))(init())
+
+    def test_a_log_in_a_folder_that_is_not_there(self, tmp_path):
+        with pytest.raises(InputError, match="there is no folder"):
+            doctor(log=tmp_path / "none" / "run.jsonl")
+        with pytest.raises(InputError, match="is a folder"):
+            doctor(log=tmp_path)
 
     def test_complex_parameters(self):
         watcher = dg.Doctor(lambda p, x: jnp.real(p @ x), Mse(), probe=(np.ones((8, 3)), np.ones(8)))
@@ -203,3 +232,29 @@ def test_states_that_say_nothing_are_plain_descent():
     assert read_state(None, [(3,)]).kind == "gd"
     assert read_state(optax.sgd(0.1).init(jnp.zeros(3)), [(3,)]).kind == "gd"
     assert read_state(optax.adam(0.1).init(jnp.zeros(3)), [(4,)]).kind == "gd"  # moments of something else
+
+
+@pytest.mark.parametrize("labels", [["a", "b", "b"], [{"w": "a", "b": "b"}, "b", "a"]], ids=["layers", "leaves"])
+def test_moments_that_are_kept_apart_are_joined(labels):
+    params = init()
+    shapes = [leaf.shape for leaf in jax.tree.leaves(params)]
+
+    def seen(optimizer):
+        with jax.numpy_dtype_promotion("standard"):
+            return read_state(optimizer.update(params, optimizer.init(params))[1], shapes)
+
+    apart = seen(optax.multi_transform(dict.fromkeys("ab", optax.adam(0.1)), labels))
+    together = seen(optax.adam(0.1))
+    assert (apart.kind, apart.seen, apart.b2) == ("adam", 1, 0.999)
+    for one, other in zip(apart.first + apart.second, together.first + together.second, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_where_adam_moves_some_parameters_only_its_edge_is_not_known():
+    watcher = doctor()
+    rules = {"a": optax.adam(0.01), "b": optax.sgd(0.01)}
+    train(watcher, optax.multi_transform(rules, ["a", "a", "b"]), init(), 30)
+    assert watcher.run.facts["optimizer"] == "unknown"
+    assert not watcher.run.of("curvature")
+    assert {v["rate"] for v in watcher.run.of("vitals")} == {None}
+    assert "second moments of some parameters only" in str(watcher.verdict())

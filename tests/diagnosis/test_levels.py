@@ -111,6 +111,17 @@ def collapse_by_hand(h, weights):
     )
 
 
+@pytest.mark.parametrize("gap", [90.0, 120.0, 800.0])
+def test_of_confident_networks_nothing_is_lost(gap):
+    levels = backprop_levels(lambda h: h, gap * np.eye(3), [0, 1, 2])
+    assert all(np.isfinite(part).all() for part in levels)
+    # three rows, two other labels of chance exp(-gap), and a slope of squared length 2 for each
+    assert sum(np.trace(part) for part in levels) == pytest.approx(4 * np.exp(-gap), rel=1e-5, abs=0)
+    weights, unit = gap * jnp.eye(3), np.eye(9, dtype=np.float32)
+    parts = gradient_levels(lambda w, x: w @ x, weights, np.eye(3), [0, 1, 2])
+    assert all(np.isfinite(np.asarray(part @ unit)).all() for part in parts)
+
+
 @pytest.mark.parametrize("d", [3, 8, 60])
 def test_collapse(d):
     h, weights = RNG.normal(size=(N, d)) + RNG.normal(size=(C, d))[LABELS], RNG.normal(size=(C, d))
@@ -150,6 +161,10 @@ def test_biases_count_for_what_is_said():
         (lambda: gradient_levels(f, PARAMS, X, np.eye(C)[LABELS]), "probabilities"),
         (lambda: activation_levels(X, LABELS[:-1]), "they must agree"),
         (lambda: backprop_levels(lambda h: h, X, LABELS[:-1]), "they must agree"),
+        (lambda: backprop_levels(lambda h: h[:1], X, np.zeros(N, int)), r"shape \(48, 1\), expected \(n, 2\) or more"),
+        (lambda: gradient_levels(lambda w, x: w @ x, np.ones((1, D)), X, np.zeros(N, int)), "or more classes"),
+        (lambda: activation_levels(X[:, 0], LABELS), r"features have shape \(48,\)"),
+        (lambda: activation_levels(X[:, :, None], LABELS), "Flatten each row"),
     ],
 )
 def test_bad_input(call, words):

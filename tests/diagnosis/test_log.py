@@ -64,6 +64,24 @@ def test_other_files_are_refused(tmp_path, text):
         read_run(path)
 
 
+def test_two_logs_in_one_file_are_refused(tmp_path):
+    path = tmp_path / "run.jsonl"
+    journal(path).write([{"record": "vitals", "step": 0, "value": 1.0}])
+    path.write_text(2 * path.read_text())
+    with pytest.raises(InputError, match="line 3 begins another run"):
+        read_run(path)
+
+
+def test_a_byte_order_mark_is_left_out_and_brackets_without_end_are_no_record(tmp_path):
+    path = tmp_path / "run.jsonl"
+    journal(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_run(path).facts["loss"] == "Mse"
+    path.write_bytes(path.read_bytes() + b"[" * 100_000 + b"\n")
+    with pytest.raises(InputError, match="line 2 is no record"):
+        read_run(path)
+
+
 def lacking(records, kind, name):
     """Records in which a figure of one kind is missing, whatever it is inside of."""
     lean = lambda value: (

@@ -233,6 +233,32 @@ def test_preconditioned_by_relatives_of_adam(rule):
     assert (seen.first is None) == (rule is not optax.amsgrad)
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.inject_hyperparams(optax.adam)(0.1, b2=0.9),
+        optax.rmsprop(0.1, bias_correction=True, eps=1e-2),
+        optax.rmsprop(0.1, eps=1e-2),
+    ],
+    ids=["told", "corrected", "rms"],
+)
+def test_preconditioned_as_the_state_says(optimizer):
+    now, slopes = jnp.zeros(3), jnp.asarray(RNG.normal(size=(4, 3)) * [1, 1e-2, 1e-4], float)
+    state = optimizer.init(now)
+    with jax.numpy_dtype_promotion("standard"):
+        for slope in slopes:
+            step, state = optimizer.update(jnp.asarray(slope, now.dtype), state)
+    told = hasattr(state, "hyperparams")
+    first = state.inner_state[0].mu / (1 - 0.9**4) if told else slopes[-1]
+    assert near(-0.1 * first / np.asarray(preconditioner(state, eps=None if told else 1e-2)), step)
+
+
+@pytest.mark.parametrize("optimizer", [optax.sm3(0.1), optax.novograd(0.1)], ids=["sm3", "novograd"])
+def test_states_whose_moments_are_of_another_kind_are_refused(optimizer):
+    with pytest.raises(InputError, match="something else as nu"):
+        preconditioner(optimizer.init({"w": jnp.ones((2, 3))}))
+
+
 def test_scipy():
     op = hessian(*MODELS["mlp"], X, LABELS, loss=SoftmaxCrossEntropy())
     (value,) = eigsh(op.linear_operator(), 1, which="LA", return_eigenvectors=False)
@@ -281,6 +307,7 @@ MLP = MODELS["mlp"]
         (lambda: hessian(*MLP, X, LABELS, loss=SoftmaxCrossEntropy()) @ np.ones(3), r"expected \("),
         (lambda: hessian(lambda p, x: x @ p["w"], {"w": jnp.ones(D)}, X, X[:, 0], loss=Mse()) @ {"w": 1}, "a dict"),
         (lambda: hessian(*MLP, X, LABELS, loss=SoftmaxCrossEntropy()).block("layers.9"), "There are layers.0"),
+        (lambda: hessian(*MLP, X, LABELS, loss=SoftmaxCrossEntropy(), memory="much"), "such as"),
         (lambda: gauss_newton(*MLP, X, LABELS, loss=SoftmaxCrossEntropy()).split(), "Only a Hessian"),
         (lambda: fisher(*MLP, X, loss=SoftmaxCrossEntropy(), empirical=True), "y is missing"),
         (lambda: fisher(*MLP, X, loss=Hinge()), "no likelihood"),

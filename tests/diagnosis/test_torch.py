@@ -154,9 +154,44 @@ def test_an_optimizer_with_groups_brings_its_own_order():
         op.preconditioned(torch.optim.SGD(module.parameters(), lr=0.1))
 
 
+@pytest.mark.parametrize(("rule", "words"), [("Adam", "of parameter 1, of shape"), ("Adadelta", "no second moments")])
+def test_what_no_second_moment_divides_is_named(rule, words):
+    used, unused = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = getattr(torch.optim, rule)([used, unused])
+    used.sum().backward()
+    optimizer.step()
+    with pytest.raises(ValueError, match=words):
+        preconditioner(optimizer)
+
+
 def test_inputs_that_are_not_finite():
     with pytest.raises(ValueError, match="NaN"):
         hessian(torch.nn.Linear(D, 1).double(), None, X * np.nan, np.zeros(N), loss=Mse())
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (np.full((N, D), "a"), "x holds <U1"),
+        (X.tolist(), "x must hold arrays"),
+        (None, "x must hold arrays"),
+        (X[:0], "x is empty"),
+    ],
+    ids=["texts", "lists", "nothing", "no_rows"],
+)
+@pytest.mark.parametrize("make", [hessian, fisher])
+def test_inputs_that_are_no_rows_of_numbers(make, x, words):
+    y = LABELS if x is None else LABELS[: len(x)]
+    with pytest.raises(ValueError, match=words):
+        make(torch.nn.Linear(D, K).double(), None, x, *([y] if make is hessian else []), loss=SoftmaxCrossEntropy())
+
+
+def test_vectors_of_torch_and_trees():
+    op = hessian(torch.nn.Linear(D, K).double(), None, X, LABELS, loss=SoftmaxCrossEntropy(), memory="1GB")
+    vector = torch.ones(op.shape[0], dtype=torch.float64, requires_grad=True)
+    np.testing.assert_array_equal(op @ vector, op @ np.ones(op.shape[0]))
+    with pytest.raises(ValueError, match="multiplied with a dict"):
+        op @ {"weight": 1.0}
 
 
 def test_batch_statistics_are_refused_until_they_are_frozen():

@@ -12,7 +12,7 @@ import numpy as np
 from . import _thresholds as lim
 from ._log import Record
 from ._signs import Cause, Signs
-from ._steps import climbing, clipped, decay, ended, in_trouble, small, spoiled, unshuffled, unstable
+from ._steps import climbing, clipped, decay, ended, idle, in_trouble, small, spoiled, unshuffled, unstable
 
 
 @np.errstate(all="ignore")  # figures may be as large as floats are
@@ -176,8 +176,8 @@ def frozen(s: Signs, before: list[str]) -> Cause | None:
     cut = [n for n in still if n not in pulled and s.layers(moving[0]).get(n) and not _is_silent(moving[0], n)]
     if not pulled and (not cut or before):
         return None
-    name = (pulled or cut)[0]
-    share = 100 * s.facts["groups"][name] / sum(s.facts["groups"].values())
+    name, sizes = (pulled or cut)[0], s.facts["groups"]
+    share = 100 * sum(sizes[n] for n in pulled or cut) / sum(sizes.values())
     pull = "though its gradient is not 0" if pulled else "and its gradient is exactly 0, as behind a stop_gradient"
     text = f"{', '.join(pulled or cut)} never moved in {s.steps} steps, {pull} ({share:.2g} % of the parameters)"
     rate = f" at the rate {s.rate:.2g}" if s.rate else ""
@@ -231,6 +231,6 @@ def _strange(vitals: Record) -> float:
 
 Rule = Callable[[Signs, list[str]], Cause | None]
 _RULES: tuple[Rule, ...] = (
-    *(inputs, targets, twice, climbing, initialization, exploding, dead, frozen, spoiled, decay, unshuffled, unstable),
-    *(ended, clipped, small, labels),
+    *(inputs, targets, twice, idle, climbing, initialization, exploding, dead, frozen, spoiled, decay, unshuffled),
+    *(unstable, ended, clipped, small, labels),
 )

@@ -8,19 +8,19 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from .._checks import InputError, positive, share
+from .._checks import InputError, bytes_of, positive, share
 from .._losses import BinaryCrossEntropy, Loss, Mse, Poisson, SoftmaxCrossEntropy, as_loss
 from .._trees import batch_size
 from ..empirical import as_model
 from ._operators import Curvature, Kind, as_numbers, curvature
-from ._optimizers import second_moment
+from ._optimizers import hyperparameters, second_moment, usual_decay
 from ._torch import TorchCurvature, divisors, torch_curvature, torch_outputs
 
 _LIKELIHOODS = (Mse, SoftmaxCrossEntropy, BinaryCrossEntropy, Poisson)
 
 
 def hessian(
-    f: Any, params: Any, x: Any, y: Any, *, loss: Loss, memory: int | None = None
+    f: Any, params: Any, x: Any, y: Any, *, loss: Loss, memory: int | str | None = None
 ) -> Curvature | TorchCurvature:
     """The Hessian of the mean loss over some rows, as an operator over the flattened parameters.
 
@@ -33,8 +33,8 @@ def hessian(
         x: examples.
         y: targets, as the loss has them.
         loss: a loss of `everwide.training`, or a JAX function of the outputs and the target of one row.
-        memory: bytes of the activations that are held at once (examples are taken in pieces); `None`: half of what is
-            free now.
+        memory: bytes of the activations that are held at once (examples are taken in pieces), or a text such as "1GB";
+            `None`: half of what is free now.
 
     Returns:
         A symmetric matrix `(p, p)`: `op @ v` for a vector or for columns; `leading(size)`, `trace()`, `density()`;
@@ -52,7 +52,7 @@ def hessian(
 
 
 def gauss_newton(
-    f: Any, params: Any, x: Any, y: Any, *, loss: Loss, memory: int | None = None
+    f: Any, params: Any, x: Any, y: Any, *, loss: Loss, memory: int | str | None = None
 ) -> Curvature | TorchCurvature:
     """The generalized Gauss-Newton matrix `mean J^T (second derivative of the loss) J`, as an operator.
 
@@ -85,7 +85,7 @@ def fisher(
     *,
     loss: Loss,
     empirical: bool = False,
-    memory: int | None = None,
+    memory: int | str | None = None,
 ) -> Curvature | TorchCurvature:
     """The Fisher information matrix of the likelihood that a loss is the logarithm of, as an operator.
 
@@ -127,14 +127,17 @@ def fisher(
     return _door(Kind.GAUSS_NEWTON, f, params, x, _any_labels(f, params, x, loss) if y is None else y, loss, memory)
 
 
-def preconditioner(state: Any, *, b2: float = 0.999, eps: float = 1e-8) -> Float[Array, " p"]:
+def preconditioner(state: Any, *, b2: float | None = None, eps: float | None = None) -> Float[Array, " p"]:
     """What an adaptive optimizer divides gradients by, `sqrt(v) + eps`, one for each parameter.
 
     Args:
         state: an optax state that holds second moments `nu` (Adam, AdamW, RMSProp, wherever they are in a chain), or a
-            PyTorch optimizer that has made a step; one with several groups goes to `preconditioned` itself.
-        b2: the decay of the second moment, by which optax corrects it as long as steps are few.
-        eps: added to the root; a PyTorch optimizer knows its own.
+            PyTorch optimizer that has made a step; one with several groups goes to `preconditioned` itself. Not for
+            Adamax, NAdam and RAdam, whose states look like those of Adam and whose steps do not.
+        b2: the decay of the second moment, by which optax corrects it as long as steps are few; `None`: as
+            `optax.inject_hyperparams` tells it, else 0.999, and 0.9 for RMSProp.
+        eps: added to the root, and for RMSProp, as optax does, under it; `None`: as it is told, else 1e-8. A PyTorch
+            optimizer knows its own.
 
     Returns:
         For `preconditioned`: `hessian(...).preconditioned(preconditioner(state))`, whose largest eigenvalue is compared
@@ -145,7 +148,6 @@ def preconditioner(state: Any, *, b2: float = 0.999, eps: float = 1e-8) -> Float
     Array([1., 2.], ...)
 
     """
-    kept, added = share(b2, "b2"), positive(eps, "eps")
     if hasattr(state, "param_groups"):
         if len(state.param_groups) > 1:
             raise InputError(
@@ -161,21 +163,36 @@ def preconditioner(state: Any, *, b2: float = 0.999, eps: float = 1e-8) -> Float
             "adamw and rmsprop. For other optimizers pass the numbers themselves to preconditioned()."
         )
     (moment,) = moments
+    told = hyperparameters(state)
+    kept = share(told.get("b2", told.get("decay", usual_decay(moment))) if b2 is None else b2, "b2")
+    added = positive(told.get("eps", 1e-8) if eps is None else eps, "eps")
+    _refuse_others(moment)
     steps = getattr(moment, "count", None)  # of a tuple without that field, a method
     second, corrected = second_moment(moment)
     plain = corrected or steps is None or callable(steps)
     correction = 1.0 if plain else 1 - kept ** jnp.maximum(jnp.asarray(steps, float), 1)
     flat = ravel_pytree(second)[0]
-    return jnp.sqrt(flat / jnp.asarray(correction, flat.dtype)) + jnp.asarray(added, flat.dtype)
+    square, added = flat / jnp.asarray(correction, flat.dtype), jnp.asarray(added, flat.dtype)
+    return jnp.sqrt(square + added) if type(moment).__name__.startswith("ScaleByRms") else jnp.sqrt(square) + added
+
+
+def _refuse_others(moment: Any) -> None:
+    """States that have a `nu` which is not what each parameter's step is divided by."""
+    shapes = [jax.tree.map(jnp.shape, getattr(moment, name, moment.nu)) for name in ("mu", "nu")]
+    if shapes[0] != shapes[1] or type(moment).__name__ == "ScaleByRStdDevWithCountState":
+        raise InputError(
+            f"The state {type(moment).__name__} holds something else as nu, expected a second moment for each "
+            "parameter, as those of optax.adam and rmsprop. Pass the numbers themselves to preconditioned()."
+        )
 
 
 def _door(
-    kind: Kind, f: Any, params: Any, x: Any, y: Any, loss: Loss, memory: int | None
+    kind: Kind, f: Any, params: Any, x: Any, y: Any, loss: Loss, memory: int | str | None
 ) -> Curvature | TorchCurvature:
-    model = as_model(f, params)
+    model, room = as_model(f, params), bytes_of(memory)
     if hasattr(model, "module"):
-        return torch_curvature(kind, model, x, y, as_loss(loss), memory)
-    return curvature(kind, model, None, x, y, as_loss(loss), memory)
+        return torch_curvature(kind, model, x, y, as_loss(loss), room)
+    return curvature(kind, model, None, x, y, as_loss(loss), room)
 
 
 def _any_labels(f: Any, params: Any, x: Any, loss: Any) -> np.ndarray:

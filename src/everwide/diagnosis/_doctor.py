@@ -130,6 +130,7 @@ class Doctor:
         self._step, self._next = -1, 0
         self._patient: Patient | TorchPatient | None = None
         self._chart: Chart | None = None
+        self._kinds: list[str] = []  # of numbers, of each leaf
         self._findings: Findings | None = None
         self._pulse: Pulse | None = None
         self._took: dict[str, float] = {}
@@ -251,6 +252,14 @@ class Doctor:
             raise InputError(
                 f"The parameters have {len(leaves)} arrays of other shapes than at the first step, where they were "
                 f"{len(self._chart.shapes)}. A doctor watches one model: make another Doctor, with another log."
+            )
+        kinds = [str(leaf.dtype) for leaf in leaves]
+        self._kinds = self._kinds or kinds
+        if kinds != self._kinds:
+            name, was, now = next(p for p in zip(self._chart.places, self._kinds, kinds, strict=True) if p[1] != p[2])
+            raise InputError(
+                f"The parameter {name or 'of the model'} is {now}, expected {was}, as at the first step. Keep its "
+                "type, or make another Doctor, with another log."
             )
         self._patient.ready(leaves)
         return leaves

@@ -35,13 +35,14 @@ class Watch:
         self._first = float(fresh[0]) if self._first is None else self._first
         events = self._spikes(values, step)
         self._known = values[-WINDOW:]
-        good = fresh[np.isfinite(fresh)]
-        if not len(good):
-            return None, events
-        figures = {"mean": good.mean(), "smallest": good.min(), "largest": good.max(), "last": good[-1]}
-        peak = step - (len(fresh) - 1 - int(np.nanargmax(np.where(np.isfinite(fresh), fresh, -np.inf))))
-        course = _course(fresh, step - len(fresh) + 1)
-        return figures | {"first": self._first, "count": len(fresh), "peak": peak, "course": course}, events
+        begin, good = step - len(fresh) + 1, fresh[np.isfinite(fresh)]
+        figures: Record = dict.fromkeys(("mean", "smallest", "largest", "last"))
+        if len(good):
+            figures = {"mean": good.mean(), "smallest": good.min(), "largest": good.max(), "last": good[-1]}
+        peak = begin + int(np.argmax(np.where(np.isfinite(fresh), fresh, -np.inf)))
+        figures |= {"first": self._first, "count": len(fresh), "peak": peak, "course": _course(fresh, begin)}
+        broken = np.flatnonzero(~np.isfinite(fresh))
+        return figures | {"broken": [len(broken), begin + int(broken[0])] if len(broken) else None}, events
 
     def _spikes(self, values: np.ndarray, step: int) -> list[Record]:
         """Where losses jump over what they were; one event for each time that they do."""

@@ -27,8 +27,8 @@ _ABOVE: Form = ("a whole number above 0", lambda v: isinstance(v, int) and _is_n
 _TEXT: Form = ("a text", lambda v: isinstance(v, str))
 
 # Of an object by the names of its fields (`...`: of all others), of a list by what it holds.
-_OPTIONAL = ("told", "classes", "batch_size", "targets", "inputs")  # which may be null
-_TOLD = {...: _NUMBER, "peak": _WHOLE, "course": [_row(2)]} | dict.fromkeys(("smallest", "largest", "last"), _FINITE)
+_OPTIONAL = ("told", "classes", "batch_size", "targets", "inputs", "broken")  # which may be null
+_TOLD = {...: _NUMBER, "peak": _WHOLE, "course": [_row(2)], "broken": [_WHOLE]}
 _LOOK = {"step": _WHOLE, "told": _TOLD, "quantiles": _row(5), "surprising": [_WHOLE]}
 _LOOK |= dict.fromkeys(("value", "accuracy", "near", "descent", "start", "far", "chances", "rate"), _NUMBER)
 _SIZES = dict.fromkeys(("gradient", "update", "weights", "seconds", "cost", "rms", "gain", "biases", "dead"), _SIZE)

@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import InputError, finite_array
+from .._checks import InputError, bytes_of, finite_array
 from .._losses import SoftmaxCrossEntropy, class_labels
 from ..empirical import as_model, evaluate
 from ..spectral import leading
 from ._operators import Curvature, Kind, curvature
 from ._prepared import as_columns
+
+_TINY = float(np.finfo(float).tiny)
 
 
 class LowRank(eqx.Module):
@@ -79,7 +81,7 @@ class ActivationLevels(NamedTuple):
     within: Float[np.ndarray, "d d"]
 
 
-def gradient_levels(f: Any, params: Any, x: Any, y: Any, *, memory: int | None = None) -> GradientLevels:
+def gradient_levels(f: Any, params: Any, x: Any, y: Any, *, memory: int | str | None = None) -> GradientLevels:
     """The Gauss-Newton matrix of the softmax cross-entropy, taken apart into classes, pairs of classes, and rows.
 
     It is the sum, over rows `i` and labels `c'`, of `p_ic' / n` times the square of the gradient that row `i` would
@@ -109,12 +111,13 @@ def gradient_levels(f: Any, params: Any, x: Any, y: Any, *, memory: int | None =
         raise NotImplementedError(
             "gradient_levels has no way through PyTorch modules yet. Use gauss_newton and leading."
         )
-    loss = SoftmaxCrossEntropy()
-    whole = curvature(Kind.GAUSS_NEWTON, model, None, x, y, loss, memory)
+    loss, room = SoftmaxCrossEntropy(), bytes_of(memory)
+    whole = curvature(Kind.GAUSS_NEWTON, model, None, x, y, loss, room)
     if whole.y.ndim != 1:
         raise InputError("y holds probabilities, expected a label for each row: levels are those of classes.")
-    own = curvature(Kind.OWN_LABEL, model, None, x, y, loss, memory)
+    own = curvature(Kind.OWN_LABEL, model, None, x, y, loss, room)
     outputs = np.asarray(evaluate(model, None, x), np.float64)
+    _check_outputs(outputs)
     pairs = _pairs(outputs, np.asarray(whole.y))
     tree = whole.model.vjp(jnp.asarray(pairs.cotangents, whole.model.dtype))
     vectors = jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(tree)], axis=1)
@@ -141,10 +144,11 @@ def backprop_levels(head: Any, features: Any, y: Any) -> Levels:
 
     """
     h = jnp.asarray(finite_array(features, "features"), float)
+    _check(class_labels(y), h)
     outputs, pull = jax.vjp(jax.vmap(head), h)
-    chances = np.asarray(jax.nn.softmax(outputs), np.float64)
+    _check_outputs(outputs)
+    chances = _chances(np.asarray(outputs, np.float64))
     labels, k = class_labels(y, chances.shape[1]), chances.shape[1]
-    _check(labels, len(h))
     slopes = chances[:, None, :] - np.eye(k)  # (n, c', k)
     deltas = [np.asarray(pull(jnp.asarray(slopes[:, c], outputs.dtype))[0], np.float64) for c in range(k)]
     return _explicit(np.stack(deltas, 1), chances / len(h), labels)
@@ -167,11 +171,17 @@ def activation_levels(features: Any, y: Any) -> ActivationLevels:
     """
     h = finite_array(features, "features")
     labels = class_labels(y)
-    _check(labels, len(h))
+    _check(labels, h)
     mean, means = h.mean(0), np.stack([h[labels == c].mean(0) for c in np.unique(labels)])
     centres = means[np.searchsorted(np.unique(labels), labels)]
     even = np.full(len(h), 1 / len(h))
     return ActivationLevels(np.outer(mean, mean), _second(centres - mean, even), _second(h - centres, even))
+
+
+def _chances(outputs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+    """Softmax in double precision: in single, what a confident network rules out is 0."""
+    chances = np.exp(outputs - outputs.max(1, keepdims=True))
+    return chances / chances.sum(1, keepdims=True)
 
 
 class Pairs(NamedTuple):
@@ -183,8 +193,7 @@ class Pairs(NamedTuple):
 
 
 def _pairs(outputs: Float[np.ndarray, "n k"], labels: np.ndarray) -> Pairs:
-    chances = np.exp(outputs - outputs.max(1, keepdims=True))
-    chances = chances / chances.sum(1, keepdims=True)
+    chances = _chances(outputs)
     n, k = outputs.shape
     rows, weights, classes = [], [], []
     for c in np.unique(labels):
@@ -199,13 +208,13 @@ def _pairs(outputs: Float[np.ndarray, "n k"], labels: np.ndarray) -> Pairs:
 
 def _means(sums: Float[np.ndarray, "r p"], pairs: Pairs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Roots of `between`, `cross`, and their sum, in rows."""
-    weights = np.maximum(pairs.weights, np.finfo(float).tiny)
+    weights = np.maximum(pairs.weights, _TINY)
     of_pairs = sums / weights[:, None]
     between, cross = [], np.zeros_like(of_pairs)
     for c in np.unique(pairs.classes):
         here = pairs.classes == c
         weight = weights[here].sum()
-        centre = sums[here].sum(0) / weight
+        centre = sums[here].sum(0) / max(weight, _TINY)
         between.append(np.sqrt(weight) * centre)
         cross[here] = np.sqrt(weights[here])[:, None] * (of_pairs[here] - centre)
     return np.stack(between), cross, np.sqrt(weights)[:, None] * of_pairs
@@ -219,8 +228,8 @@ def _explicit(vectors: Float[np.ndarray, "n k d"], weights: Float[np.ndarray, "n
         others = [label for label in range(k) if label != c]
         v, w = vectors[here][:, others], weights[here][:, others]
         sums, of_pairs = np.einsum("nk,nkd->kd", w, v), w.sum(0)
-        means = sums / of_pairs[:, None]
-        centre = sums.sum(0) / of_pairs.sum()
+        means = sums / np.maximum(of_pairs, _TINY)[:, None]
+        centre = sums.sum(0) / max(of_pairs.sum(), _TINY)
         parts[0] += of_pairs.sum() * np.outer(centre, centre)
         parts[1] += _second(means - centre, of_pairs)
         parts[2] += _second((v - means).reshape(-1, d), w.reshape(-1))
@@ -232,6 +241,16 @@ def _second(rows: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " n"]) ->
     return (rows * weights[:, None]).T @ rows
 
 
-def _check(labels: np.ndarray, n: int) -> None:
-    if len(labels) != n:
-        raise InputError(f"y has {len(labels)} labels and features {n} rows: they must agree.")
+def _check(labels: np.ndarray, features: Any) -> None:
+    if np.ndim(features) != 2 or len(labels) != len(features):
+        raise InputError(
+            f"features have shape {np.shape(features)} and there are {len(labels)} labels: expected (n, d) and n, and "
+            "they must agree. Flatten each row: features.reshape(len(features), -1)."
+        )
+
+
+def _check_outputs(outputs: Any) -> None:
+    if outputs.ndim != 2 or outputs.shape[1] < 2:
+        raise InputError(
+            f"The outputs have shape {outputs.shape}, expected (n, 2) or more classes: levels are those of classes."
+        )

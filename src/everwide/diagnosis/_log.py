@@ -29,7 +29,7 @@ def read_lines(path: str | Path) -> Lines:
     """All whole lines of a log; a last one that was cut off is left out."""
     place = Path(path)
     try:
-        text = place.read_text()
+        text = place.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as fault:
         raise InputError(f"{place}: expected the log of a run, as Doctor(log=...) writes it; {fault}.") from None
     numbered = [(at, _parsed(line, place, at)) for at, line in enumerate(text.split("\n")[:-1], start=1) if line]
@@ -43,6 +43,10 @@ def read_lines(path: str | Path) -> Lines:
             f"{place} has the format {lines[0].get('format')!r}, expected {FORMAT}: it is of another version."
         )
     for at, record in numbered:
+        if at > 1 and record["record"] == "run":
+            raise InputError(
+                f"{place}: line {at} begins another run, expected one log in a file. Cut it before that line."
+            )
         refuse(record, f"{place}: line {at}")
     return Lines(lines[0], lines[1:])
 
@@ -50,7 +54,7 @@ def read_lines(path: str | Path) -> Lines:
 def _parsed(line: str, place: Path, number: int) -> Record:
     try:
         record = json.loads(line)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):  # brackets without end
         record = None
     if not isinstance(record, dict) or "record" not in record:
         raise InputError(
@@ -64,6 +68,9 @@ class Journal:
 
     def __init__(self, path: str | Path | None):
         self.path = None if path is None else Path(path)
+        if self.path is not None and (self.path.is_dir() or not self.path.parent.is_dir()):
+            wrong = "is a folder" if self.path.is_dir() else f"cannot be written: there is no folder {self.path.parent}"
+            raise InputError(f"log={str(path)!r} {wrong}. Expected a file in a folder that is there.")
         self.lines: Lines | None = None
 
     def begin(self, facts: Record) -> list[Record]:

@@ -99,7 +99,7 @@ class AbstractCurvature(abc.ABC):
 
     def _places(self, name: str) -> tuple[slice, ...]:
         """Where the parameters of a layer are."""
-        if name not in self.groups:
+        if not isinstance(name, str) or name not in self.groups:
             raise InputError(f"There is no layer {name!r}. There are {', '.join(self.groups)}.")
         return self.groups[name]
 

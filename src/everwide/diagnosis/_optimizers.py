@@ -1,6 +1,7 @@
 """What the state of an optimizer says: which rule it follows, in which direction it goes, and how far."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -9,13 +10,13 @@ import numpy as np
 from .._checks import InputError
 from ..theory.stability import edge
 
-_MOMENTUM, _B1, _B2, _EPS = 0.9, 0.9, 0.999, 1e-8  # where a state does not say: what people take
+_MOMENTUM, _B1, _B2, _KEPT, _EPS = 0.9, 0.9, 0.999, 0.9, 1e-8  # where a state does not say: what people take
 
 
 class Optimizer(NamedTuple):
     """A rule of descent, as far as it is known.
 
-    - `kind`: `gd`, `momentum` or `adam` (with `b1=0`: RMSProp).
+    - `kind`: `gd`, `momentum`, `adam` (with `b1=0`: RMSProp), or `unknown`: second moments of some parameters only.
     - `rate`: `None` where the state does not hold it. `decay`: of weights.
     - `first`, `second`: momentum or first moment, and second moment, leaves like those of the parameters.
     - `seen`: steps that the moments have seen.
@@ -43,22 +44,74 @@ class Optimizer(NamedTuple):
 
 def read_state(state: Any, shapes: list[tuple[int, ...]]) -> Optimizer:
     """From the state of an optax optimizer: the first moments in it whose leaves are shaped like the parameters."""
-    told = _hyperparameters(state)
+    told = hyperparameters(state)
     rate, decay = told.get("learning_rate"), told.get("weight_decay")
     for node in _nodes(state):
         tree, corrected = second_moment(node) if hasattr(node, "nu") else (None, False)
         first, second = _leaves(None if _is_centred(node) else getattr(node, "mu", None), shapes), _leaves(tree, shapes)
         if second is not None:
             b1 = told.get("b1", _B1) if first is not None else 0.0
-            b2, eps = told.get("b2", told.get("decay", _B2)), told.get("eps", _EPS)
-            count = getattr(node, "count", None)  # which every tuple has, as a method
-            steps = None if count is None or callable(count) else int(np.asarray(count))
+            b2, eps = told.get("b2", told.get("decay", usual_decay(node))), told.get("eps", _EPS)
+            steps = int(np.asarray(node.count)) if _counts(node) else None
             second = [(1 - b2**steps) * moment for moment in second] if corrected and steps else second
             return Optimizer("adam", rate, b1, b2, eps, decay, first, second, steps)
         trace = _leaves(getattr(node, "trace", None), shapes)
         if trace is not None:
             return Optimizer("momentum", rate, told.get("momentum", told.get("decay", _MOMENTUM)), 0, 0, decay, trace)
-    return Optimizer("gd", rate, decay=decay)
+    parts = [
+        node
+        for node in _nodes(state)
+        if any(map(_is_hole, jax.tree.leaves(getattr(node, "nu", None), is_leaf=_is_hole)))
+    ]
+    if not parts:
+        return Optimizer("gd", rate, decay=decay)
+    whole = _whole(parts)
+    known = whole is not None and _leaves(whole.nu, shapes) is not None
+    kept = SimpleNamespace(hyperparams=told)
+    return read_state([kept, whole], shapes) if known else Optimizer("unknown", rate, decay=decay)
+
+
+def _counts(node: Any) -> bool:
+    """Whether a state counts its steps; `count` of a tuple without that field is a method."""
+    return getattr(node, "count", None) is not None and not callable(node.count)
+
+
+def _whole(parts: list[Any]) -> Any:
+    """One state of several that are masked, each for parameters of its own; `None` where they are no parts of one."""
+    names = [name for name in getattr(parts[0], "_fields", ()) if name != "count"]
+    if not names or len({(type(node), str(node.count) if _counts(node) else None) for node in parts}) > 1:
+        return None
+    try:
+        fields = {name: _joined([getattr(node, name) for node in parts]) for name in names}
+    except ValueError:
+        return None
+    return parts[0]._replace(**fields)
+
+
+def _has_holes(tree: Any) -> bool:
+    return any(map(_is_hole, jax.tree.leaves(tree, is_leaf=_is_hole)))
+
+
+def _is_hole(node: Any) -> bool:
+    """What optax puts in the place of parameters that another rule moves."""
+    return type(node).__name__ == "MaskedNode"
+
+
+def _joined(trees: Sequence[Any]) -> Any:
+    """One tree of several with holes, where no two have a leaf at the same place."""
+    here = [tree for tree in trees if not _is_hole(tree)]
+    if len(here) < 2:
+        return (here or trees)[0]
+    levels = [jax.tree.flatten(tree, is_leaf=lambda node, tree=tree: node is not tree) for tree in here]
+    if any(len(inner) == 1 and inner[0] is tree for (inner, _), tree in zip(levels, here, strict=True)):
+        raise ValueError("Two trees have a leaf at the same place.")
+    structure = levels[0][1]
+    return jax.tree.unflatten(structure, [_joined(some) for some in zip(*(inner for inner, _ in levels), strict=True)])
+
+
+def usual_decay(node: Any) -> float:
+    """Of a second moment, where the state does not say: RMSProp has no first one."""
+    return _B2 if hasattr(node, "mu") and not _is_centred(node) else _KEPT
 
 
 def second_moment(node: Any) -> tuple[Any, bool]:
@@ -121,14 +174,15 @@ def _nodes(state: Any) -> Iterator[Any]:
             yield from _nodes(child)
 
 
-def _hyperparameters(state: Any) -> dict[str, float]:
-    """What `optax.inject_hyperparams` keeps."""
-    told: dict[str, float] = {}
+def hyperparameters(state: Any) -> dict[str, float]:
+    """What `optax.inject_hyperparams` keeps, but for what differs between parts of the parameters."""
+    told: dict[str, set[float]] = {}
     for node in _nodes(state):
         kept = getattr(node, "hyperparams", None)
-        if isinstance(kept, dict):
-            told |= {name: float(np.asarray(v)) for name, v in kept.items() if np.ndim(np.asarray(v)) == 0}
-    return told
+        for name, value in kept.items() if isinstance(kept, dict) else ():
+            if np.ndim(np.asarray(value)) == 0:
+                told.setdefault(name, set()).add(float(np.asarray(value)))
+    return {name: values.pop() for name, values in told.items() if len(values) == 1}
 
 
 def _leaves(tree: Any, shapes: list[tuple[int, ...]]) -> list[Any] | None:

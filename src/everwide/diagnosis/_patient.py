@@ -180,10 +180,17 @@ def _dots(a: Leaves, b: Leaves) -> Float[Array, " leaves"]:
     return jnp.stack([jnp.sum((u * v).astype(jnp.float32)) for u, v in zip(a, b, strict=True)])
 
 
+def moving(squares: Float[np.ndarray, " leaves"]) -> Float[np.ndarray, " leaves"]:
+    """1 for leaves that the last step moved, and 0 for others, whose curvature it does not feel; 1 if it moved none."""
+    moved = squares != 0
+    return (moved if moved.any() else ~moved).astype(np.float32)
+
+
 def mixed(start: Any, gradient: Any, xp: Any) -> Any:
     """A unit vector, most of it in the first direction; `xp` is `jax.numpy` or `torch`."""
     lengths = [xp.linalg.norm(v) for v in (start, gradient)]
-    both = start / lengths[0] + MIXED * gradient / xp.where(lengths[1] > 0, lengths[1], xp.ones_like(lengths[1]))
+    units = [v / xp.where(s > 0, s, xp.ones_like(s)) for v, s in zip((start, gradient), lengths, strict=True)]
+    both = units[0] + MIXED * units[1]
     return both / xp.linalg.norm(both)
 
 
@@ -207,22 +214,23 @@ def ritz(product: Callable[[Any], Any], v: Any, xp: Any) -> tuple[Any, Any, Any]
 
 @functools.partial(jax.jit, static_argnames="setting")
 def curve(
-    setting: Setting, leaves: Leaves, x: Any, y: Any, second: Any, scale: Array, start: Array
+    setting: Setting, leaves: Leaves, x: Any, y: Any, second: Any, scale: Array, moved: Array, start: Array
 ) -> tuple[Array, Array]:
     """Two steps of Lanczos from `start`; the vector that they lead to is where the next ones start.
 
     A little of the gradient is mixed in: it sees directions of negative curvature, which the leading vector does not.
+    Leaves that were not `moved` are held.
     """
     flat, unflatten = ravel_pytree(leaves)
     slope = jax.grad(lambda v: setting.mean_loss(unflatten(v), x, y))
-    root = jnp.ones((), flat.dtype)
+    sizes = np.array([leaf.size for leaf in leaves])
+    free = root = jnp.repeat(jnp.asarray(moved, flat.dtype), sizes, total_repeat_length=flat.size)
     if second is not None:
-        root = jnp.sqrt(_scaled(jnp.ones_like(flat), ravel_pytree(second)[0], scale))
+        root = free * jnp.sqrt(_scaled(jnp.ones_like(flat), ravel_pytree(second)[0], scale))
     gradient, linear = jax.linearize(slope, flat)
-    begin = mixed(start, root * gradient, jnp)
+    begin = mixed(free * start, root * gradient, jnp)
     largest, smallest, vector = ritz(lambda v: root * linear(root * v), begin, jnp)
-    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
-    shares = jnp.stack([jnp.sum(part**2) for part in jnp.split(vector, ends)])
+    shares = jnp.stack([jnp.sum(part**2) for part in jnp.split(vector, np.cumsum(sizes)[:-1])])
     here = root * vector
     return _packed(Curve(largest, smallest, largest / (here @ here), shares)), vector
 
@@ -286,6 +294,7 @@ class Patient:
         self._few = jax.tree.map(lambda a: a[: divisible(len(y), self.parts)], (x, y))
         self._gradient: Leaves = []
         self._before: Leaves = []
+        self._moved = np.ones(len(setting.units), np.float32)
         self._leading: Array | None = None
         self.on_host = jax.default_backend() == "cpu"
         shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves((x, y)))
@@ -313,12 +322,14 @@ class Patient:
         """What the optimizer did since the last pulse."""
         moments, scale = (optimizer.first, optimizer.second), self._scale(optimizer)
         numbers = step(self.setting, leaves, *self._few, self._before, self._gradient, moments, scale)
-        return _unpacked(Step, numbers, [*[len(leaves)] * 3, *[None] * 6])
+        seen = _unpacked(Step, numbers, [*[len(leaves)] * 3, *[None] * 6])
+        self._moved = moving(seen.leaves)
+        return seen
 
     def curve(self, optimizer: Optimizer) -> Curve:
-        """Curvature where the last pulse was."""
+        """Curvature where the last pulse was, over what the last step moved."""
         start = self._start() if self._leading is None else self._leading
-        args = (self.setting, self._before, *self._few, optimizer.second, self._scale(optimizer), start)
+        args = (self.setting, self._before, *self._few, optimizer.second, self._scale(optimizer), self._moved, start)
         numbers, leading = curve(*args)
         seen = _unpacked(Curve, numbers, [None, None, None, len(self._before)])
         self._leading = leading if np.isfinite(seen.largest) else None

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from .._checks import InputError
 from .._losses import AbstractLoss, BinaryCrossEntropy, Hinge, Huber, Mse, Poisson, SoftmaxCrossEntropy
 from ._optimizers import Optimizer, read_torch
-from ._patient import FAR, PARTS, SEEN, Curve, Pulse, Readout, Step, chances, divisible, mixed, ritz
+from ._patient import FAR, PARTS, SEEN, Curve, Pulse, Readout, Step, chances, divisible, mixed, moving, ritz
 from ._torch import _tensors, _twice_differentiable, outputs_of
 
 Tensor = Any
@@ -46,6 +46,7 @@ class TorchPatient:
         self._few = self._rows(slice(0, divisible(len(y), self.parts)))
         self._gradient: Leaves = []
         self._before: Leaves = []
+        self._moved = np.ones(len(units), np.float32)
         self._leading: Tensor | None = None
         self.on_host = first.device.type == "cpu"
         self.mark = None
@@ -128,8 +129,10 @@ class TorchPatient:
                 float(self._loss(self._outputs(at, self._few[0]), self._few[1]).mean())
                 for at in (self._before, leaves, far)
             ]
+            squares = _squares(change)
+            self._moved = moving(squares)
             return Step(
-                _squares(change),
+                squares,
                 _squares(direction),
                 _dots(change, direction),
                 np.sum(_dots(change, self._before)),
@@ -139,7 +142,7 @@ class TorchPatient:
             )
 
     def curve(self, optimizer: Optimizer) -> Curve:
-        """Curvature where the last pulse was: two steps of Lanczos."""
+        """Curvature where the last pulse was, over what the last step moved: two steps of Lanczos."""
         import torch
 
         params = [p.clone().requires_grad_() for p in self._before]
@@ -148,7 +151,8 @@ class TorchPatient:
             slopes = torch.autograd.grad(value, params, create_graph=True, allow_unused=True)
         used = [g for g in slopes if g is not None and g.requires_grad]
         sizes = [p.numel() for p in params]
-        root = 1.0 if optimizer.second is None else _flat(self._scales(optimizer)).sqrt()
+        free = _flat([torch.full_like(p, float(m)) for p, m in zip(self._before, self._moved, strict=True)])
+        root = free if optimizer.second is None else free * _flat(self._scales(optimizer)).sqrt()
 
         def product(v: Tensor) -> Tensor:
             parts = [one.reshape(p.shape) for one, p in zip((root * v).split(sizes), params, strict=True)]
@@ -161,7 +165,7 @@ class TorchPatient:
             noise = torch.randn(sum(sizes), generator=torch.Generator().manual_seed(0)).to(params[0])
             slope = _flat(self._gradient)
             start = slope / slope.norm().clamp_min(1e-30) + noise / (4 * noise.norm())
-        largest, smallest, vector = ritz(product, mixed(start, root * _flat(self._gradient), torch), torch)
+        largest, smallest, vector = ritz(product, mixed(free * start, root * _flat(self._gradient), torch), torch)
         self._leading = vector if bool(largest.isfinite()) else None
         shares = np.array([float(part.square().sum()) for part in vector.split(sizes)])
         here = float((root * vector).square().sum())

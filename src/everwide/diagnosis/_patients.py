@@ -117,6 +117,11 @@ def admit(
 def _admit_torch(module: Any, loss: AbstractLoss, probe: tuple[Any, Any]) -> tuple[TorchPatient, Chart, Record]:
     x, y = (jax.tree.map(_on_host, given) for given in probe)
     named = dict(module.named_parameters())
+    if not any(p.requires_grad for p in named.values()):
+        raise InputError(
+            f"Of the {len(named)} parameters of {type(module).__name__} none requires a gradient, expected one at "
+            "least: nothing is trained. Use requires_grad_(True) on the layers that are."
+        )
     chart = chart_of_torch({name: tuple(p.shape) for name, p in named.items()})
     for name, p in named.items():
         if str(p.dtype) not in ("torch.float32", "torch.float64"):

@@ -57,7 +57,7 @@ class Findings:
         records = [self._vitals(at, clock, signs, step, rate, told)]
         noise = self._noise(at, signs)
         records += [noise] if noise is not None else []
-        if curve is not None and rate:  # a schedule may end at 0
+        if curve is not None and rate and optimizer.kind != "unknown":  # a schedule may end at 0
             records.append(self._curvature(at, curve, step, rate, optimizer))
         if kernel is not None:
             records.append(self._moved(at, kernel))
@@ -86,6 +86,8 @@ class Findings:
         """As it is known, or as the last step was long in the direction of the optimizer."""
         if optimizer.rate is not None:
             return optimizer.rate
+        if optimizer.kind == "unknown":
+            return None
         moved = step.leaves > 0
         direction, along, change = (float(np.sum(v[moved])) for v in (step.direction, step.along, step.leaves))
         if not (direction > 0 and math.isfinite(along)):

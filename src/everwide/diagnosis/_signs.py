@@ -32,8 +32,11 @@ class Signs:
         )
         self.steps = max((r["step"] for r in records), default=0)
         self.early = max(lim.AT_ONCE, lim.EARLY * self.steps)
-        told = [r for r in records if r["record"] in ("vitals", "told") and r.get("told")]
-        self.told: list[Record] = [r["told"] for r in told]
+        told = [r["told"] for r in records if r["record"] in ("vitals", "told") and r.get("told")]
+        figures = ("mean", "smallest", "largest", "last")
+        self.told: list[Record] = [t for t in told if None not in (t.get(name, 0.0) for name in figures)]
+        self.lost = [t["broken"] for t in told if len(t.get("broken") or ()) == 2]  # how many not finite, and the first
+        self.spoiled = bool(told) and told[0].get("first", 0.0) is None  # the first loss that was told
         firsts = [t["first"] for t in self.told if t.get("first") is not None]
         values = [v["value"] for v in self.vitals if v.get("value") is not None]
         self.first: float | None = firsts[0] if firsts else (values[0] if values else None)

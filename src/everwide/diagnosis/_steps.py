@@ -144,9 +144,31 @@ def climbing(s: Signs, before: list[str]) -> Cause | None:
     return Cause("wrong sign", text, "Minimize the loss: subtract the gradient, or turn the sign of the loss")
 
 
+def idle(s: Signs, before: list[str]) -> Cause | None:
+    """Weights that are where they were, at all looks; where gradients are added up, they move between these."""
+    looks = {(v["update"], v["weights"], *(g.get("rms") for g in v["groups"].values())) for v in s.vitals}
+    if len(s.vitals) < 2 or s.steps < lim.AT_ONCE or len(looks) > 1 or s.vitals[0]["update"] != 0:
+        return None
+    if not s.lost and all(v["gradient"] == 0 for v in s.vitals):
+        return None  # there is nowhere to go
+    text = f"weights never moved in {s.steps} steps"
+    if not s.lost:
+        remedy = "Give the optimizer a rate above 0, and apply the change that it returns at each step"
+        return Cause("no step", text, remedy)
+    many, step = sum(count for count, _ in s.lost), min(first for _, first in s.lost)
+    text = f"{text}, and {many} of the losses that were told were not finite: such steps may be skipped"
+    return Cause("no step", text, f"Look for NaN and infinity in the rows of step {step}, and in those of the others")
+
+
 def spoiled(s: Signs, before: list[str]) -> Cause | None:
     """Numbers that were not finite at once, where nothing had grown before."""
-    if before or s.broken is None or not s.told:
+    if before or s.broken is None:
+        return None
+    if s.spoiled:
+        text = "the first loss that was told was not finite, before the first step: the rate has no part in it"
+        remedy = "Look for NaN and infinity in the rows of step 0, and for logarithms, roots and quotients of 0"
+        return Cause("numbers not finite", text, remedy)
+    if not s.told:
         return None
     grown = [v for v in s.vitals if (v["weights"] or 0.0) > lim.GROWTH * (s.vitals[0]["weights"] or math.inf)]
     jumps = [e for e in s.events if e["name"] == "spike" and e["figures"]["value"] is not None]
@@ -162,6 +184,7 @@ def spoiled(s: Signs, before: list[str]) -> Cause | None:
 def unshuffled(s: Signs, before: list[str]) -> Cause | None:
     """Batches that are learned and forgotten in turn, while the probe, which has rows of all kinds, sees neither."""
     looks = [v for v in s.vitals if v["step"] > s.early and v.get("told") and v["value"] is not None]
+    looks = [v for v in looks if None not in (v["told"]["smallest"], v["told"]["largest"])]
     high = [v for v in looks if v["value"] > lim.UNLEARNED * s.reference]
     apart = [v for v in high if lim.APART * v["told"]["smallest"] < v["value"] < v["told"]["largest"]]
     if before or len(apart) < max(lim.TWICE, lim.MOSTLY * len(looks)) or (s.facts.get("batch_size") or 0) <= lim.FEW:
@@ -219,7 +242,8 @@ def small(s: Signs, before: list[str]) -> Cause | None:
     halved = f"; at this pace it halves in {math.log(2) / np.median(pace):.0f} steps" if pace else ""
     left = f"{looked[-1]['value']:.2g} after {looked[-1]['step']} steps"
     text = f"a step 32 times as long would not raise the loss, which is {left}{halved}"
-    factor = 0.3 / max(ratios) if ratios and not s.adam else 32.0
+    most = 0.0 if s.adam else max(ratios, default=0.0)
+    factor = min(32.0, 0.3 / most) if most > 0 else 32.0  # no longer step was looked at
     return Cause("rate too small", text, _other_rate(s, factor))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from .._checks import InputError
 from .._engine import budget
 from .._losses import AbstractLoss
+from .._trees import batch_size
 from ._operators import AbstractCurvature, Kind
 from ._optimizers import torch_second_moment
 from ._prepared import as_columns
@@ -54,7 +55,11 @@ class TorchCurvature(AbstractCurvature):
 
     def __matmul__(self, v: Any) -> np.ndarray:
         """A vector `(p,)`, or many as columns `(p, m)`."""
-        vectors = as_columns(np.asarray(v), self.shape, self.dtype)
+        given = v.detach().cpu() if hasattr(v, "detach") else v
+        array = np.asarray(given)
+        if array.dtype == object:  # a tree, which is refused by its own name
+            as_columns(v, self.shape, float)
+        vectors = as_columns(array, self.shape, self.dtype)
         scale = 1 if self._scale is None else self._scale
         columns = vectors[:, None] if vectors.ndim == 1 else vectors
         rows = [scale * one for one in columns.T]
@@ -210,16 +215,31 @@ def torch_curvature(kind: Kind, model: Any, x: Any, y: Any, loss: AbstractLoss, 
     return TorchCurvature(kind, model.module, (rows, targets), loss, budget(memory))
 
 
+def _refuse_rows(x: Any) -> None:
+    """Examples that are no arrays of numbers, or none."""
+    if not batch_size(x):
+        raise InputError("x is empty, expected one row at least.")
+    for leaf in jax.tree.leaves(x):
+        kind = getattr(leaf, "dtype", None)
+        if isinstance(kind, np.dtype) and kind.kind in "OUS":
+            raise InputError(f"x holds {kind}, expected numbers. Encode text and categories first.")
+
+
 def divisors(optimizer: Any, parameters: list[Tensor]) -> np.ndarray:
     """What an adaptive optimizer divides the gradients of some parameters by."""
     groups, parts = {id(p): group for group in optimizer.param_groups for p in group["params"]}, []
     for parameter in parameters:
         state, group = optimizer.state.get(parameter, {}), groups.get(id(parameter), {})
-        square = torch_second_moment(state)
-        if square is None:
+        square, divides = torch_second_moment(state), "betas" in group or "alpha" in group
+        if divides and not state:
             raise InputError(
-                f"{type(optimizer).__name__} holds no second moments (exp_avg_sq): expected Adam, AdamW or RMSprop "
-                "after a step, of the same parameters."
+                f"{type(optimizer).__name__} has seen no gradient of parameter {len(parts)}, of shape "
+                f"{tuple(parameter.shape)}, expected one of each. Make a step, or requires_grad_(False) what has none."
+            )
+        if square is None or not divides:
+            raise InputError(
+                f"{type(optimizer).__name__} holds no second moments (exp_avg_sq) that alone divide its steps: "
+                "expected Adam, AdamW or RMSprop after a step, of the same parameters."
             )
         b2 = group["betas"][1] if "betas" in group else 0.0
         moment = square.detach().cpu().numpy() / (1 - b2 ** float(state["step"]))
@@ -239,6 +259,7 @@ def _tensors(module: Any, x: Any) -> Any:
     """Where the module is, in its precision."""
     import torch
 
+    _refuse_rows(x)
     first = next(p for p in module.parameters() if p.requires_grad)
 
     def tensor(value: Any) -> Tensor:

@@ -87,6 +87,11 @@ def _length(figures: Record) -> str:
 
 def _notes(facts: Record) -> Iterator[str]:
     """What was measured, where that is not what people may think."""
+    if facts.get("optimizer") == "unknown":
+        yield (
+            "the optimizer has second moments of some parameters only, so that its rate and the edge of its stability "
+            "are not known, and what needs them was not looked at."
+        )
     if facts.get("smooth") is False:
         yield "the model has kinks (rectifiers, maxima), and its curvature is that of the pieces between them."
     if facts.get("evaluation"):
