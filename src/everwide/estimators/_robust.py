@@ -93,7 +93,7 @@ def _pays(some: Task, y: Column, plain: Column, robust: Column, limit: float) ->
 
 def _even(apart: Column, weights: Column, limit: float) -> bool:
     """Whether targets lie far off on both sides, and what is left has no mean."""
-    above, below = np.sum(apart > limit), np.sum(apart < -limit)
+    above, below = int(np.count_nonzero(apart > limit)), int(np.count_nonzero(apart < -limit))
     both = min(above, below) >= 1 and abs(above - below) <= _ASIDE * np.sqrt(above + below)
     return bool(both and not any(is_clear(side, weights, errors=_MEAN) for side in (apart, -apart)))
 
