@@ -1,6 +1,7 @@
 """Kernel matrices of networks: the functions that most people call."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, overload
 
 import numpy as np
@@ -26,9 +27,10 @@ from ._kernels import Infinite, compiled
 from .kernel import AbstractKernelFunction
 from .layers import AbstractLayer
 from .scale import AbstractBackend, Store
-from .signal import Parametrization
+from .signal import ArchitectureError, Parametrization
 
 Network = AbstractLayer | AbstractKernelFunction
+_UNRELIABLE = "The Gaussian moments of "  # how the message of `activations` begins
 
 
 def gram(
@@ -250,10 +252,12 @@ def diagonal(
     rows = as_rows(x)
     kernel = kernel_of(net, rows, len(rows), parametrization, width)
     if not (isinstance(kernel, Infinite) and kernel.sampled):
-        return exact_diagonal(kernel, rows)
+        with _in_a_sentence():
+            return exact_diagonal(kernel, rows)
 
     def draw(seeded: Infinite) -> dict[Field, np.ndarray]:
-        both = exact_diagonal(seeded, rows)
+        with _in_a_sentence():
+            both = exact_diagonal(seeded, rows)
         return {"nngp": both.nngp, "ntk": both.ntk}
 
     mean, error = averaged(draw, kernel, Asked())
@@ -284,14 +288,16 @@ def matrices_of(
         if isinstance(kernel, Infinite) and kernel.sampled:
             raise InputError("The network has sampled layers, and a store keeps exact kernels only. Leave it out.")
         given = {"tile": tile, "memory": memory, "backend": backend, "progress": progress}
-        return store.fill(kernel, left, right, tuple(out), **given), None
+        with _in_a_sentence():
+            return store.fill(kernel, left, right, tuple(out), **given), None
     most = kernel.examples_per_tile(left.x.itemsize) if tile is None else whole(tile, "tile")
     size, shape = Size(fitted(n1, most), fitted(n2, most)), (n1, n2, *kernel.site_shape())
     plan_memory(kernel, shape, left.x.dtype, sum(array is None for array in out.values()), size, memory)
     matrices: dict[Field, Any] = {field: _matrix(field, array, shape, left.x.dtype) for field, array in out.items()}
 
     def fill(one: AbstractKernelFunction) -> dict[Field, np.ndarray]:
-        (fill_here if backend is None else backend.fill)(one, left, right, matrices, size=size, progress=progress)
+        with _in_a_sentence():
+            (fill_here if backend is None else backend.fill)(one, left, right, matrices, size=size, progress=progress)
         return matrices
 
     if not (isinstance(kernel, Infinite) and kernel.sampled):
@@ -300,6 +306,19 @@ def matrices_of(
     for field, matrix in matrices.items():
         matrix[...] = mean[field]
     return matrices, error
+
+
+@contextlib.contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """Moments that are not reliable show only at run time: our own line of what JAX then raises, without its trace."""
+    try:
+        yield
+    except RuntimeError as fault:
+        text = str(fault)
+        begin = text.find(_UNRELIABLE)
+        if begin < 0:
+            raise
+        raise ArchitectureError(text[begin:].splitlines()[0]) from None
 
 
 def _matrix(field: Field, given: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
