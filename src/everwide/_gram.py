@@ -33,6 +33,19 @@ Network = AbstractLayer | AbstractKernelFunction
 _UNRELIABLE = "The Gaussian moments of "  # how the message of `activations` begins
 
 
+@contextlib.contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """Moments that are not reliable show only at run time: our own line of what JAX then raises, without its trace."""
+    try:
+        yield
+    except RuntimeError as fault:
+        text = str(fault)
+        begin = text.find(_UNRELIABLE)
+        if begin < 0:
+            raise
+        raise ArchitectureError(text[begin:].splitlines()[0]) from None
+
+
 def gram(
     net: Network,
     x1: Any,
@@ -264,6 +277,7 @@ def diagonal(
     return Gram(mean["nngp"], mean["ntk"], Gram(error["nngp"], error["ntk"]))
 
 
+@_in_a_sentence()
 def matrices_of(
     out: dict[Field, np.ndarray | Store | None],
     net: Network,
@@ -288,16 +302,14 @@ def matrices_of(
         if isinstance(kernel, Infinite) and kernel.sampled:
             raise InputError("The network has sampled layers, and a store keeps exact kernels only. Leave it out.")
         given = {"tile": tile, "memory": memory, "backend": backend, "progress": progress}
-        with _in_a_sentence():
-            return store.fill(kernel, left, right, tuple(out), **given), None
+        return store.fill(kernel, left, right, tuple(out), **given), None
     most = kernel.examples_per_tile(left.x.itemsize) if tile is None else whole(tile, "tile")
     size, shape = Size(fitted(n1, most), fitted(n2, most)), (n1, n2, *kernel.site_shape())
     plan_memory(kernel, shape, left.x.dtype, sum(array is None for array in out.values()), size, memory)
     matrices: dict[Field, Any] = {field: _matrix(field, array, shape, left.x.dtype) for field, array in out.items()}
 
     def fill(one: AbstractKernelFunction) -> dict[Field, np.ndarray]:
-        with _in_a_sentence():
-            (fill_here if backend is None else backend.fill)(one, left, right, matrices, size=size, progress=progress)
+        (fill_here if backend is None else backend.fill)(one, left, right, matrices, size=size, progress=progress)
         return matrices
 
     if not (isinstance(kernel, Infinite) and kernel.sampled):
@@ -306,19 +318,6 @@ def matrices_of(
     for field, matrix in matrices.items():
         matrix[...] = mean[field]
     return matrices, error
-
-
-@contextlib.contextmanager
-def _in_a_sentence() -> Iterator[None]:
-    """Moments that are not reliable show only at run time: our own line of what JAX then raises, without its trace."""
-    try:
-        yield
-    except RuntimeError as fault:
-        text = str(fault)
-        begin = text.find(_UNRELIABLE)
-        if begin < 0:
-            raise
-        raise ArchitectureError(text[begin:].splitlines()[0]) from None
 
 
 def _matrix(field: Field, given: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

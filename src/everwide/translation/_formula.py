@@ -249,14 +249,14 @@ def _gap(formula: Formula, one: Of, other: Of | float, x: np.ndarray) -> np.ndar
 
 def _crossings(gap: Callable[[np.ndarray], np.ndarray]) -> list[float]:
     """Where a function comes from above 0 to 0, or back: the intervals nearest to 0, made small step by step."""
-    found = []
+    roots = []
     for low, high in sorted(_changes(gap, _WIDE), key=lambda ends: abs(ends[0]))[:_MOST]:
         for _ in range(3):
             low, high = next(iter(_changes(gap, np.linspace(low, high, len(_WIDE)))), (low, high))
         ends = np.array([low, high])
         nearest = ends[np.argmin(np.abs(gap(np.resize(ends, len(_WIDE)))[:2]))]  # one shape: nothing compiles twice
-        found.append(round(float(f"{nearest:.7g}"), 9) + 0.0)
-    return found
+        roots.append(round(float(f"{nearest:.7g}"), 9) + 0.0)
+    return roots
 
 
 def _changes(gap: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> list[tuple[float, float]]:
