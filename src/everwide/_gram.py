@@ -1,6 +1,7 @@
 """Kernel matrices of networks: the functions that most people call."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, overload
 
 import numpy as np
@@ -26,9 +27,23 @@ from ._kernels import Infinite, compiled
 from .kernel import AbstractKernelFunction
 from .layers import AbstractLayer
 from .scale import AbstractBackend, Store
-from .signal import Parametrization
+from .signal import ArchitectureError, Parametrization
 
 Network = AbstractLayer | AbstractKernelFunction
+_UNRELIABLE = "The Gaussian moments of "  # how the message of `activations` begins
+
+
+@contextlib.contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """Moments that are not reliable show only at run time: our own line of what JAX then raises, without its trace."""
+    try:
+        yield
+    except RuntimeError as fault:
+        text = str(fault)
+        begin = text.find(_UNRELIABLE)
+        if begin < 0:
+            raise
+        raise ArchitectureError(text[begin:].splitlines()[0]) from None
 
 
 def gram(
@@ -250,16 +265,19 @@ def diagonal(
     rows = as_rows(x)
     kernel = kernel_of(net, rows, len(rows), parametrization, width)
     if not (isinstance(kernel, Infinite) and kernel.sampled):
-        return exact_diagonal(kernel, rows)
+        with _in_a_sentence():
+            return exact_diagonal(kernel, rows)
 
     def draw(seeded: Infinite) -> dict[Field, np.ndarray]:
-        both = exact_diagonal(seeded, rows)
+        with _in_a_sentence():
+            both = exact_diagonal(seeded, rows)
         return {"nngp": both.nngp, "ntk": both.ntk}
 
     mean, error = averaged(draw, kernel, Asked())
     return Gram(mean["nngp"], mean["ntk"], Gram(error["nngp"], error["ntk"]))
 
 
+@_in_a_sentence()
 def matrices_of(
     out: dict[Field, np.ndarray | Store | None],
     net: Network,

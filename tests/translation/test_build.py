@@ -11,6 +11,7 @@ import pytest
 from flax import nnx
 
 import everwide as ew
+from everwide import ArchitectureError
 from everwide import activations as act
 from everwide._walk import walk
 from everwide.translation._formula import Formula, layer_of
@@ -178,6 +179,34 @@ def test_formulas_become_layers():
     assert layer_of(doubled) == act.TwoSlope(0.0, 2.0)
     hard = layer_of(step("hard_swish"))
     assert set(hard.kinks) == {-3.0, 3.0}
+
+
+def test_bends_outside_of_the_grid_are_seen():
+    assert layer_of(step("clip", 0.0, 20.0)) == act.PiecewiseLinear((0.0, 20.0), (0.0, 1.0, 0.0))
+    assert layer_of(step("clip", -10.0, 10.0)) == act.PiecewiseLinear((-10.0, 10.0), (0.0, 1.0, 0.0))
+    clipped = layer_of(Formula.joined("min", (None, 10.0), [step("softplus")]))
+    np.testing.assert_allclose(clipped.kinks, [np.log(np.expm1(10.0))], rtol=1e-6)
+    assert isinstance(layer_of(Formula.joined("mul", (None, 1e-6), [step("tanh")])), ew.Elementwise)
+    assert layer_of(step("exp")) == act.Exp()  # which overflows there
+
+
+def test_kinks_are_where_a_step_bends_and_not_the_numbers_it_compares_with():
+    shifted = Formula.joined("relu", (None,), [step("add", 1.0)])
+    line = Formula.joined("add", (None, 0.5), [step("mul", 0.2)])
+    twice = Formula.joined("relu", (None,), [Formula.joined("sub", (None, 0.5), [step("relu")])])
+    largest = Formula.joined("max", (None, None), [Formula(), Formula.joined("mul", (None, None), [Formula()] * 2)])
+    assert layer_of(shifted).kinks == (-1.0,)
+    assert layer_of(Formula.joined("clip", (None, 0.0, 1.0), [line])).kinks == (-2.5, 2.5)
+    assert layer_of(twice).kinks == (0.0, 0.5)
+    assert layer_of(largest).kinks == (0.0, 1.0)
+    assert layer_of(Formula.joined("clip", (None, 0.0, 6.0), [step("mul", 3.0)])).kinks == (0.0, 2.0)
+    assert layer_of(Formula.joined("hard_sigmoid", (None,), [step("mul", 2.0)])).kinks == (-1.5, 1.5)
+
+
+def test_moments_that_are_not_reliable_are_told_in_a_sentence():
+    quick = ew.Elementwise(Formula.joined("sin", (None,), [step("mul", 300.0)]))
+    with pytest.raises(ArchitectureError, match=r"^The Gaussian moments of .*name its kinks[^\n]*$"):
+        ew.nngp(ew.Serial(ew.Dense(), quick, ew.Dense(1)), np.eye(3))
 
 
 def test_axes_are_moved_and_merged():

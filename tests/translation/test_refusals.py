@@ -84,11 +84,33 @@ def mlp(width=16):
     return eqx.nn.MLP(3, 1, width, 2, key=KEY)
 
 
+def test_a_single_output_may_be_a_number():
+    heads = {
+        "a place": Calls(lambda m, x: m.one(nnx.relu(m.first(x)))[:, 0]),
+        "squeeze": Calls(lambda m, x: m.one(nnx.relu(m.first(x))).squeeze(-1)),
+    }
+    for head in heads.values():
+        head.one = nnx.Linear(8, 1, rngs=nnx.Rngs(1))
+        limit = ew.from_module(head, (6,))
+        assert ew.nngp(limit.net, np.eye(6)[:2]).shape == (2, 2)
+    one = ew.from_module(eqx.nn.Sequential([mlp(), eqx.nn.Lambda(lambda y: y[0])]), (3,))
+    assert one.net == ew.from_module(mlp(), (3,)).net
+    assert ew.from_module(eqx.nn.Sequential([mlp(), eqx.nn.Lambda(jnp.squeeze)]), (3,)).net == one.net
+
+
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_arguments_that_cannot_be_used(name):
     call, message = ARGUMENTS[name]
     with pytest.raises(InputError, match=f"(?s){message}"):
         call()
+
+
+def test_a_circular_window_may_be_given_in_numbers():
+    numbers, same = (
+        eqx.nn.Conv2d(3, 4, 3, padding=padding, padding_mode="CIRCULAR", key=KEY) for padding in (1, "SAME")
+    )
+    limits = [ew.from_module(eqx.nn.Sequential([one]), (3, 5, 5)).net for one in (numbers, same)]
+    assert limits[0] == limits[1]
 
 
 def test_trained_weights_are_seen():
@@ -102,6 +124,9 @@ def test_trained_weights_are_seen():
     assert ew.from_module(larger, (3,), variances="framework").net == ew.from_module(module, (3,)).net
     measured = ew.from_module(larger, (3,), variances="measured").net.layers[2].affine.w_std
     np.testing.assert_allclose(measured**2, 64 * np.mean(np.asarray(larger.layers[1].weight) ** 2), rtol=1e-5)
+    zeros = nnx.Linear(16, 2, kernel_init=nnx.initializers.zeros, rngs=nnx.Rngs(0))
+    with pytest.raises(ArchitectureError, match="weight is 0 everywhere"):  # few numbers: their variance would not tell
+        ew.from_module(zeros, (16,))
     flax = nnx.Linear(4, 3, rngs=nnx.Rngs(0))
     flax.bias[...] = flax.bias[...] + 1e-3
     with pytest.raises(ArchitectureError, match="bias"):

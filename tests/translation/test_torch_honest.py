@@ -61,7 +61,18 @@ class Feed(nn.TransformerEncoderLayer):
         return 2 * src
 
 
+def tied(one, two, name):
+    setattr(two, name, getattr(one, name))
+    return two
+
+
+FIRST = nn.Linear(6, 8)
 REFUSED = {
+    "a bias that is used twice": (
+        Module(lambda m, x: m.a(x) + m.b(x), a=FIRST, b=tied(FIRST, nn.Linear(6, 8), "bias")),
+        (6,),
+        "it has the biases.* of a: .*used twice",
+    ),
     "hooks": (
         two(lambda m, x: m.h(m.a(x)), h=hooked(nn.Linear(8, 2))),
         (6,),
@@ -111,6 +122,21 @@ REFUSED = {
         two(lambda m, x: m.e(m.a(x)), e=encoder(lambda x: x.sin())),
         (5, 6),
         "its activation <lambda> is not read",
+    ),
+    "an axis that is no channel": (
+        Module(lambda m, x: m.c(x.unsqueeze(1)), c=nn.Conv1d(1, 3, 3)),
+        (6,),
+        "give it in input_shape, with the size 1",
+    ),
+    "a table that is one number": (
+        Module(lambda m, x: m.a(x) + m.p, a=nn.Linear(6, 8), p=nn.Parameter(torch.ones(1, 5, 8))),
+        (5, 6),
+        "p, which is 1 everywhere: .*drawn around zero",
+    ),
+    "means that reach beyond the sites": (
+        Module(lambda m, x: nn.functional.avg_pool2d(m.c(x), 2, ceil_mode=True), c=nn.Conv2d(3, 3, 1)),
+        (3, 4, 5),
+        "beyond the sites",
     ),
     "sums that are called means": (
         Module(lambda m, x: nn.functional.avg_pool2d(m.c(x), 2, divisor_override=1), c=nn.Conv2d(3, 3, 1)),
@@ -171,9 +197,43 @@ def test_torch_biases_that_are_one_number_are_not_drawn_around_zero():
     with pytest.raises(ArchitectureError, match=r"0\.bias is 0\.1 everywhere.*around zero"):
         ew.from_module(module, (6,), variances="measured")
     nn.init.zeros_(module[0].bias)
+    nn.init.eye_(module[0].weight)
+    with pytest.raises(ArchitectureError, match=r"0\.weight is 1 wherever it is not 0"):
+        ew.from_module(module, (6,), variances="measured")
     nn.init.normal_(module[0].weight, mean=1.0)
     with pytest.raises(ArchitectureError, match=r"0\.weight has the mean"):
         ew.from_module(module, (6,), variances="measured")
+
+
+def test_torch_zeros_are_no_draw_however_few_they_are():
+    module = nn.Sequential(nn.Linear(2, 28), nn.Tanh(), nn.Linear(28, 10))
+    nn.init.zeros_(module[0].bias)
+    with pytest.raises(ArchitectureError, match=r"0\.bias is 0 everywhere"):
+        ew.from_module(module, (2,))
+    head = nn.Linear(20, 1)
+    nn.init.zeros_(head.weight)
+    with pytest.raises(ArchitectureError, match="weight is 0 everywhere"):
+        ew.from_module(nn.Sequential(head), (20,))
+
+
+def test_torch_a_single_output_may_be_a_number():
+    heads = (lambda y: y.squeeze(-1), lambda y: y[:, 0], torch.flatten)
+    for head in heads:
+        module = Module(lambda m, x, head=head: head(m.h(torch.relu(m.a(x)))), a=nn.Linear(6, 8), h=nn.Linear(8, 1))
+        limit = ew.from_module(module, (6,))
+        assert [type(one).__name__ for one in limit.net.layers] == ["Dense", "Relu", "Dense"]
+        assert ew.nngp(limit.net, rows((6,))).shape == (3, 3)
+
+
+def test_torch_means_that_are_not_rounded_up_are_plain():
+    plain, rounded = (nn.Sequential(nn.Conv2d(3, 3, 1), nn.AvgPool2d(2, ceil_mode=up)) for up in (False, True))
+    assert ew.from_module(rounded, (3, 4, 6)).net == ew.from_module(plain, (3, 4, 6)).net
+
+
+def test_torch_places_may_be_counted_in_the_call():
+    module = Module(lambda m, x: m.a(x) + m.p(torch.arange(5)), a=nn.Linear(6, 8), p=nn.Embedding(5, 8))
+    limit = ew.from_module(module, (5, 6))
+    assert [str(row.outcome) for row in limit.rows if row.place == "p"] == ["exact"]
 
 
 def overwrites(m, x):

@@ -146,6 +146,7 @@ def _weights(at: At, layer: Any, fan_in: int) -> Weights:
         variance=variance,
         bias_variance=None if layer.bias is None else variance,
         law=UNIFORM,
+        bias_key=None if layer.bias is None else id(layer.bias),
     )
 
 
@@ -157,10 +158,12 @@ def _linear(graph: Graph, at: At, layer: Any, x: Value) -> Value:
 
 def _conv(graph: Graph, at: At, layer: Any, x: Value) -> Value:
     size, padding = tuple(layer.kernel_size), layer.padding
-    if layer.padding_mode == "CIRCULAR" and padding == "SAME" and set(layer.stride) == {1}:
+    reach = [d * (k - 1) for k, d in zip(size, layer.dilation, strict=True)]
+    keeps = padding == "SAME" or [*map(tuple, padding)] == [(r // 2, r - r // 2) for r in reach]
+    if layer.padding_mode == "CIRCULAR" and keeps and set(layer.stride) == {1}:
         padding = "CIRCULAR"
     elif layer.padding_mode != "ZEROS":
-        raise Untranslatable(f"padding_mode={layer.padding_mode!r}: zeros are read, and CIRCULAR with SAME")
+        raise Untranslatable(f"padding_mode={layer.padding_mode!r}: zeros are read, and CIRCULAR that keeps the size")
     if isinstance(padding, str) and padding not in ("SAME", "VALID", "CIRCULAR"):
         raise Untranslatable(f"padding={padding!r} is not known here")
     padding = padding if isinstance(padding, str) else tuple((int(low), int(high)) for low, high in padding)

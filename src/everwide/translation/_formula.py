@@ -143,13 +143,24 @@ _KNOWN: tuple[Callable[[], AbstractActivation], ...] = (
     act.Sign,
 )
 _GRID = np.concatenate([np.linspace(-7.3, 7.1, 64), [0.0]])
+_FAR = np.geomspace(8.0, 1e4, 40)  # clip(x, 0, 20) is a rectifier on the grid alone
+_ALL = np.concatenate([_GRID, -_FAR, _FAR])
+_WIDE = np.sinh(np.linspace(-10.0, 10.0, 4001))  # where kinks are looked for: narrow steps near 0, to 1e4 on both sides
+_MOST = 16  # kinks: those of periodic functions have no end
+
+# Where the function of a step bends, by its name; `None`: at the numbers that it compares with.
+_BENDS: dict[str, tuple[float, ...] | None] = {
+    **dict.fromkeys(("max", "min", "clip", "gt", "ge", "lt", "le")),
+    **dict.fromkeys(("abs", "celu", "elu", "leaky_relu", "relu", "selu", "sign"), (0.0,)),
+    **dict.fromkeys(("hard_sigmoid", "hard_swish"), (-3.0, 3.0)),
+}
 
 
 @functools.cache
 def layer_of(formula: Formula) -> AbstractLayer:
     """The layer that a formula is: one with moments in closed form where its values are those of one of them.
 
-    Compared on a grid, to the rounding of float32.
+    Compared on a grid, and far outside of it where the formula does not overflow, to the rounding of float32.
     """
     values = _values(formula)
     straight = _two_slopes(values)
@@ -172,17 +183,21 @@ def _known_values() -> tuple[tuple[AbstractActivation, np.ndarray], ...]:
 
 def _values(fn: Callable[[Array], Array]) -> np.ndarray:
     with jax.ensure_compile_time_eval():
-        return np.asarray(fn(jnp.asarray(_GRID, jnp.float32)), np.float64)
+        return np.asarray(fn(jnp.asarray(_ALL, jnp.float32)), np.float64)
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.all(np.abs(a - b) <= 1e-5 * (1 + np.abs(b))))
+    near, size = len(_GRID), min(1.0, float(np.abs(b[: len(_GRID)]).max()))
+    seen = np.isfinite(a) & np.isfinite(b)
+    with np.errstate(invalid="ignore"):  # of what overflows
+        return bool(seen[:near].all() and np.all((np.abs(a - b) <= 1e-5 * (size + np.abs(b)))[seen]))
 
 
 def _two_slopes(values: np.ndarray) -> AbstractLayer | None:
     """Straight lines to the left and to the right of zero, through zero."""
-    left, right = values[0] / _GRID[0], values[-2] / _GRID[-2]
-    if not _same(values, np.where(_GRID > 0, right, left) * _GRID):
+    last = len(_GRID) - 2
+    left, right = values[0] / _GRID[0], values[last] / _GRID[last]
+    if not _same(values, np.where(_ALL > 0, right, left) * _ALL):
         return None
     left, right = (float(f"{slope:.6g}") for slope in (left, right))  # without the rounding of float32
     if left == right:
@@ -206,7 +221,44 @@ def _named(formula: Formula) -> AbstractLayer | None:
 
 
 def _kinks(formula: Formula) -> tuple[float, ...]:
-    """Where the function may bend: what it compares with. A point too many does no harm."""
-    compared = [step for step in formula.steps if step.name in ("max", "min", "clip", "gt", "ge", "lt", "le")]
-    points = {one for step in compared for one in step.operands if isinstance(one, float) and math.isfinite(one)}
-    return tuple(sorted(points | ({-3.0, 3.0} if any(s.name == "hard_swish" for s in formula.steps) else set())))
+    """Where the function may bend: where what a step reads is what it bends at. A point too many does no harm."""
+    points: set[float] = set()
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+        for number, step in enumerate(formula.steps):
+            if step.name in _BENDS:
+                results = Formula(formula.steps[:number])
+                for one, other in _meetings(step):
+                    points.update(_crossings(functools.partial(_gap, results, one, other)))
+    return tuple(sorted(sorted(points, key=abs)[:_MOST]))
+
+
+def _meetings(step: Step) -> list[tuple[Of, Of | float]]:
+    """Pairs of what bends a step where they are equal."""
+    signals = [one for one in step.operands if isinstance(one, Of)]
+    bends = _BENDS[step.name]
+    if bends is None:
+        bends = tuple(one for one in step.operands if isinstance(one, float) and math.isfinite(one))
+    return [*((one, bend) for one in signals for bend in bends), *((one, signals[0]) for one in signals[1:])]
+
+
+def _gap(formula: Formula, one: Of, other: Of | float, x: np.ndarray) -> np.ndarray:
+    """The difference of two results of a formula, or of a result and a number."""
+    ends = [Formula(formula.steps[: end.step])(jnp.asarray(x)) if isinstance(end, Of) else end for end in (one, other)]
+    return np.broadcast_to(np.asarray(ends[0] - ends[1], np.float64), x.shape)
+
+
+def _crossings(gap: Callable[[np.ndarray], np.ndarray]) -> list[float]:
+    """Where a function comes from above 0 to 0, or back: the intervals nearest to 0, made small step by step."""
+    roots = []
+    for low, high in sorted(_changes(gap, _WIDE), key=lambda ends: abs(ends[0]))[:_MOST]:
+        for _ in range(3):
+            low, high = next(iter(_changes(gap, np.linspace(low, high, len(_WIDE)))), (low, high))
+        ends = np.array([low, high])
+        nearest = ends[np.argmin(np.abs(gap(np.resize(ends, len(_WIDE)))[:2]))]  # one shape: nothing compiles twice
+        roots.append(round(float(f"{nearest:.7g}"), 9) + 0.0)
+    return roots
+
+
+def _changes(gap: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> list[tuple[float, float]]:
+    above = gap(x) > 0
+    return [(float(x[i]), float(x[i + 1])) for i in np.flatnonzero(above[1:] != above[:-1])]

@@ -96,12 +96,14 @@ def _refuse_tied(node: Node, seen: dict[object, str]) -> None:
     drawn = node.op.drawn if isinstance(node.op, Apply) else None
     if drawn is None:
         return
-    if drawn.key in seen:
-        raise ArchitectureError(
-            f"it has the weights of {seen[drawn.key]}: weights that are used twice have a limit of their own, which is "
-            "not computed here. Give each place weights of its own"
-        )
-    seen[drawn.key] = node.at.place
+    for key in (drawn.key, *drawn.also):
+        if key in seen:
+            what = "weights" if key == drawn.key else "biases, or other weights,"
+            raise ArchitectureError(
+                f"it has the {what} of {seen[key]}: weights and biases that are used twice have a limit of their own, "
+                "which is not computed here. Give each place weights and biases of its own"
+            )
+        seen[key] = node.at.place
 
 
 def _after(pieces: Pieces, piece: Piece, before: Sequence[Signal]) -> Signal:

@@ -73,8 +73,9 @@ class Value:
                     "understood, splitting sites, as into windows of attention, is not"
                 )
             groups.append(tuple(group))
-        while rest and size[rest[0]] == 1 and groups:  # of size 1: it belongs to whoever is there
-            groups[-1] = (*groups[-1], rest.pop(0))
+        while rest and size[rest[0]] == 1:  # of size 1: it belongs to whoever is there, or to nobody in a single number
+            label = rest.pop(0)
+            groups[-1:] = [(*group, label) for group in groups[-1:]]
         if rest:
             raise Untranslatable(f"it changes the number of elements of {self.described(batch)}")
         if len(order) == 1:
@@ -94,7 +95,9 @@ class Value:
     def channels_at(self, axis: int, what: str) -> None:
         """Raise unless that axis is the channels and nothing else."""
         if not -len(self.groups) <= axis < len(self.groups) or self.groups[axis] != (CHANNELS,):
-            raise Untranslatable(f"{what}, and its input has {self.words()}")
+            new = -len(self.groups) <= axis < len(self.groups) and not self.groups[axis]
+            hint = ". An axis that a call adds has no channels: give it in input_shape, with the size 1" if new else ""
+            raise Untranslatable(f"{what}, and its input has {self.words()}{hint}")
 
     def words(self) -> str:
         """Of the axes, for messages."""

@@ -148,6 +148,7 @@ def _weights(at: At, layer: Any, fan_in: int) -> Weights:
         variance=1 / fan_in,
         bias_variance=None if bias is None else 0.0,
         law=TRUNCATED,
+        bias_key=None if bias is None else id(bias),
     )
 
 

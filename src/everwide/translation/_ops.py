@@ -45,7 +45,7 @@ LEARNED = "its own parameters start at 1 and 0; their part of the tangent kernel
 class Weights:
     """Weights and biases of a layer of a module, as its framework draws them.
 
-    - `key`: tells them from others; `name`: for messages. `weight`, `bias`: the numbers, `None` where there are none.
+    - `key`, `bias_key`: tell them from others. `weight`, `bias`: the numbers, or `None`; `name`: for messages.
     - `variance`, `law`: of an entry. `bias_variance`: `None` without biases. `bias_law`: its law, where it is not 0.
     - `frozen`: they are not trained.
     """
@@ -59,6 +59,12 @@ class Weights:
     law: Law
     bias_name: str = "bias"
     frozen: bool = False
+    bias_key: Any = None
+
+    @property
+    def also(self) -> tuple[Any, ...]:
+        """What tells its biases from others, if it has any."""
+        return () if self.bias_key is None else (self.bias_key,)
 
     def scales(self, graph: Graph, fan_in: int) -> dict[str, Any]:
         """Arguments of our layers: `w_std`, `b_std` and `frozen`."""
@@ -72,7 +78,7 @@ class Weights:
     def drawn(self, fan_in: int) -> Drawn:
         """What the graph remembers of them."""
         words = f"bias of variance {self.bias_variance:.3g}, which falls like 1/width" if self.bias_variance else ""
-        return Drawn(self.key, self.law, fan_in, words)
+        return Drawn(self.key, self.law, fan_in, words, self.also)
 
 
 def dense(graph: Graph, at: At, x: Value, width: int, weights: Weights) -> Value:
@@ -94,7 +100,8 @@ def _mixed(graph: Graph, at: At, x: Value, axis: int, width: int, weights: Weigh
     """A linear map of a site axis, whose weights all channels share."""
     label = x.groups[axis][0]
     layer = Mix(int(label), weights.law, Dense(width, **weights.scales(graph, x.size[label])))
-    return graph.apply(at, x, Apply(layer, note=MIXES, drawn=Drawn(weights.key, weights.law, x.size[label])))
+    drawn = Drawn(weights.key, weights.law, x.size[label], also=weights.also)
+    return graph.apply(at, x, Apply(layer, note=MIXES, drawn=drawn))
 
 
 def flattened(graph: Graph, x: Value, axis: int) -> Value:

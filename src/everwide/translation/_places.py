@@ -88,7 +88,12 @@ def add_places(graph: Graph, x: Value, places: Places, batch: int) -> Value:
             f"it adds a tensor of the module that belongs to no layer, of the shape {shape}, to a signal of the shape "
             f"{x.described()}: of such tensors, a vector for every place is read"
         )
-    values = places.values
+    values, same = places.values, number_of(places)
+    if same:
+        raise Untranslatable(
+            f"it adds {places.name}, which is {number(same, 3)} everywhere: a limit has vectors that are drawn around "
+            "zero. Let it begin with zeros, or with random numbers; of a buffer the numbers themselves are read"
+        )
     mean_square = 1.0 if values is None else float(np.mean(values**2))
     outcome, note = Outcome.EXACT, ""
     if places.drawn:

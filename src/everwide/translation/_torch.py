@@ -58,7 +58,7 @@ class _Run:
         self.stale: set[Any] = set()  # nodes of whose numbers some were overwritten
         self.several: set[Any] = set()  # nodes that return tuples
         self.parts: dict[Any, tuple[int, list[slice]]] = {}  # nodes that cut: along which axis, and where
-        self.constants = Constants(module, self.known)
+        self.constants = Constants(module, interpreter.module, self.known)
         self.numbers = Evaluated(module, interpreter.module, self.known, self.values)
         self.written = Written(graph, module, self.known, self.values, self.numbers)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..layers import Identity
 from ._graph import Apply, At, Graph
-from ._layout import Untranslatable, Value
+from ._layout import CHANNELS, Untranslatable, Value
 from ._ops import (
     begun,
     flattened,
@@ -321,6 +321,10 @@ def _item(graph: Graph, at: At, call: Call) -> Value:
         raise Untranslatable(f"only numbers and slices are read as an index, got {items}")
     for axis in reversed(range(len(items))):
         item = items[axis]
+        if isinstance(item, int) and x.groups[axis] == (CHANNELS,) and x.size[CHANNELS] == 1:
+            have = [int(n) for n in x.described(call.batch)]
+            x = x.regrouped([*have[:axis], *have[axis + 1 :]], call.batch)
+            continue
         if item != slice(None):
             x = taken(graph, at, x, axis, item)
     return x

@@ -105,6 +105,7 @@ def _weights(graph: Graph, at: At, module: Any, fan: int) -> Weights:
         bias_variance=None if bias is None else variance,
         law=UNIFORM,
         frozen=not module.weight.requires_grad,
+        bias_key=None if bias is None else id(bias),
     )
 
 
@@ -149,10 +150,11 @@ def average(
 ) -> Value:
     """Means over windows of the axes from 2 on."""
     axes = _slides(at, x)
-    if ceil:
-        raise Untranslatable("ceil_mode=True lets windows reach beyond the sites; pad them yourself")
     size, padding = _tuple(size, len(axes)), _tuple(padding, len(axes))
     stride = size if stride is None or stride == () else _tuple(stride, len(axes))
+    have = [int(n) for n in x.described(1)[2:]]
+    if ceil and any(reach > p for reach, p in zip(map(_reach, have, size, stride, padding), padding, strict=True)):
+        raise Untranslatable("ceil_mode=True lets windows reach beyond the sites; pad them yourself")
     pairs = tuple((p, p) for p in padding) if any(padding) else "VALID"
     return pooled(graph, at, x, axes, Window(size, stride, pairs), edges=edges)
 

@@ -59,4 +59,6 @@ def _scales(graph: Graph, at: At, module: Any, suffix: str, channels: int) -> tu
     if module.bias:
         scales |= {"b_std": spread("bias_ih", 1), "b_state_std": spread("bias_hh", 1)}
     words = f"biases of variance {1 / (3 * hidden):.3g}, which falls like 1/width" if module.bias else ""
-    return scales | {"frozen": not weight.requires_grad}, Drawn(id(weight), UNIFORM, channels, words)
+    names = ("weight_hh", "bias_ih", "bias_hh") if module.bias else ("weight_hh",)
+    also = tuple(id(getattr(module, f"{name}_{suffix}")) for name in names)
+    return scales | {"frozen": not weight.requires_grad}, Drawn(id(weight), UNIFORM, channels, words, also)

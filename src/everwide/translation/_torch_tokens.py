@@ -46,8 +46,8 @@ _SHAPES_ONLY = ("getitem", "unsqueeze", "expand", "view", "reshape", "to", "perm
 class Constants:
     """What a module computes without its input: vectors of places, and the numbers of these places."""
 
-    def __init__(self, module: Any, known: dict[Any, Any]):
-        self.module, self.known = module, known
+    def __init__(self, module: Any, shapes: Any, known: dict[Any, Any]):
+        self.module, self.shapes, self.known = module, shapes, known
         self.places: dict[Any, Places] = {}
         self.counts: set[Any] = set()
 
@@ -78,7 +78,9 @@ class Constants:
         )
         if parameter is not None:
             self.places[node] = places_of(name, parameter, shape)
-        elif buffer is not None and _is_count(buffer):
+            return
+        made = getattr(self.shapes, name, None) if buffer is None else buffer  # `torch.arange(6)` becomes a constant
+        if hasattr(made, "is_meta") and _is_count(made):
             self.counts.add(node)
 
 

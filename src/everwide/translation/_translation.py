@@ -14,7 +14,7 @@ from ..layers import AbstractLayer
 from ..signal import ArchitectureError, Parametrization, Signal
 from ._build import Pieces, built, pieces_of
 from ._graph import At, Graph, Outcome
-from ._layout import Untranslatable, Value
+from ._layout import BATCH, Untranslatable, Value
 from ._ops import flattened
 from ._table import Row, examined
 from ._weights import Census, Variances
@@ -189,7 +189,8 @@ def _reading(
     value = framework.read(graph, module, shape, axis)
     try:
         for i, group in enumerate(value.groups):  # what was flattened at the end, and nobody has read
-            value = flattened(graph, value, i) if len(group) > 1 else value
+            one_number = BATCH in group and all(value.size[label] == 1 for label in group if label != BATCH)
+            value = value if one_number or len(group) == 1 else flattened(graph, value, i)
     except Untranslatable as fault:
         value = graph.refuse(At("", "output"), [value], str(fault), None)
     graph.output = value.node

@@ -60,6 +60,7 @@ class Drawn:
     law: Law
     fan_in: int
     bias: str = ""  # in words, where its size depends on the width
+    also: tuple[Any, ...] = ()  # what tells its other tensors from others
 
 
 @dataclass
@@ -81,6 +82,8 @@ class Census:
         if self.variances is Variances.MEASURED:
             self._require_centred(name, array)
             return measured
+        if expected and array.size and self._is_one_number(name, array, expected):
+            return expected
         error = expected * math.sqrt((law.kurtosis - 1) / max(array.size, 1))
         beyond = float(np.abs(array).max(initial=0.0)) > law.largest * math.sqrt(expected) * (1 + 1e-4)
         if abs(measured - expected) > _MAX_Z * error or beyond:
@@ -91,12 +94,22 @@ class Census:
             )
         return expected
 
+    def _is_one_number(self, name: str, array: np.ndarray, expected: float) -> bool:
+        """Zeros, or numbers that are all the same, are not drawn; variances of few numbers would not tell."""
+        one = not array.any() or (array.size > 1 and bool((array == array.flat[0]).all()))
+        if one:
+            value = number(float(array.flat[0]), 3)
+            self.strange.append(f"{name} is {value} everywhere (drawn: of the variance {number(expected, 3)})")
+        return one
+
     def _require_centred(self, name: str, array: np.ndarray) -> None:
         """Weights and biases of a limit are drawn around zero: those that all begin with 0.1 are none of these."""
-        same = array.size > 1 and bool((array == array.flat[0]).all())
+        others = array[array != 0]  # an identity is no draw either
+        same = array.size > 1 and others.size > 0 and bool((others == others[0]).all())
         mean, error = float(array.mean()), float(array.std()) / math.sqrt(max(array.size, 1))
         if (same and mean != 0) or (array.size >= _MANY and abs(mean) > _MAX_Z * error):
-            what = f"is {number(mean, 3)} everywhere" if same else f"has the mean {number(mean, 3)}"
+            where = "everywhere" if others.size == array.size else "wherever it is not 0"
+            what = f"is {number(float(others[0]), 3)} {where}" if same else f"has the mean {number(mean, 3)}"
             raise ArchitectureError(
                 f"{name} {what}: a limit of infinite width has weights and biases that are drawn around zero. Let them "
                 "begin with zeros, or with random numbers; the kernel of the module as it is: "
