@@ -190,6 +190,7 @@ def test_torch_modules_that_do_more_than_they_show(name):
 
 
 def test_torch_biases_that_are_one_number_are_not_drawn_around_zero():
+    torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
     nn.init.xavier_normal_(module[0].weight)
     ew.from_module(module, (6,), variances="measured")
