@@ -136,7 +136,7 @@ def weighted_quantile(
 ) -> Float[np.ndarray, " k"]:
     """The least value of each column that a new one stays below with this probability (Vovk et al. 2005)."""
     n = counted(copies)
-    needed = min(np.ceil((n + 1) * share) / n, 1.0) * copies.sum()
+    needed = min(np.ceil((n + 1) * share * (1 - 1e-12)) / n, 1.0) * copies.sum()  # but for rounding
     order = np.argsort(values, axis=0)
     reached = np.cumsum(copies[order], axis=0) >= needed * (1 - 1e-12)
     place = np.where(reached.any(0), np.argmax(reached, axis=0), len(values) - 1)
