@@ -127,7 +127,8 @@ def sentences(chosen: list[dict[str, str]]) -> list[str]:
         np.array([float(row[key]) for row in chosen]) for key in ("cost", "compiling", "seconds")
     )
     typical = (
-        f"{np.median(cost):.2g} % of the time of a run (at most {cost.max():.2g} %, of {np.median(seconds):.2g} s)"
+        f"{np.median(cost):.2g} % of the time of a run at the median (at most {cost.max():.2g} %, of a run of "
+        f"{seconds[cost.argmax()]:.2g} s; above 2 % in {np.sum(cost > 2)} of {len(cost)})"
     )
     once = f"compiling {np.median(compiling[compiling > 0.5]):.2g} s, once for an architecture"
     return [" ".join([*said, f"Measuring took {typical}; {once}."])]
