@@ -31,7 +31,9 @@ def explain(
     net: NetArgument = None,
     again: NetAgain = None,
     width: Annotated[int | None, typer.Option(min=1, help="Width of the layers that leave theirs open.")] = None,
-    parametrization: Annotated[Parametrization, typer.Option()] = Parametrization.NTK,
+    parametrization: Annotated[
+        Parametrization, typer.Option(help="How sizes of weights are split; frameworks have standard.")
+    ] = Parametrization.NTK,
     as_json: AsJson = False,
 ) -> None:
     """Print what will be computed, layer by layer, without computing it."""

@@ -46,10 +46,12 @@ Stored = Annotated[
         help="Instead of -o: keep tiles in a zarr store, with checksums. A run that was stopped can go on.",
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a store that is there.")]
+Resume = Annotated[bool, typer.Option("--resume", help="With --store: go on with one that is there.")]
 Scheduler = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="Of Dask, such as tcp://host:8786: its workers write into the store."),
+    typer.Option(
+        metavar="ADDRESS", help="With --store: of Dask, such as tcp://host:8786; its workers write into the store."
+    ),
 ]
 
 
