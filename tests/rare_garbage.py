@@ -1,16 +1,18 @@
 """A plugin of pytest (`-p tests.rare_garbage`): what thousands of traces leave behind is looked after rarely, but is.
 
 Going through the objects of traces often takes long. Compiled programs are files in memory, and a process may have so
-many of them: past Linux's limit (65 530) the next compilation ends it without a word.
+many of them: past Linux's limit (65 530) the next compilation ends it without a word. A test that compiles hundreds of
+networks looks by itself.
 """
 
 import gc
+import time
 from pathlib import Path
 
 import jax
 
-MAPS, MOST, EVERY = Path("/proc/self/maps"), 40_000, 25
-_tests = 0
+MAPS, MOST, SECONDS = Path("/proc/self/maps"), 40_000, 5.0
+_looked = 0.0
 
 
 def pytest_collection_finish():
@@ -19,8 +21,15 @@ def pytest_collection_finish():
 
 
 def pytest_runtest_teardown():
-    global _tests
-    _tests += 1
-    if _tests % EVERY == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST:
+    drop_programs()
+
+
+def drop_programs():
+    """Forget what is compiled, where that is much; looked at every few seconds."""
+    global _looked
+    if time.monotonic() - _looked < SECONDS:
+        return
+    _looked = time.monotonic()
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST:
         jax.clear_caches()
         gc.collect()

@@ -19,6 +19,7 @@ import everwide as ew
 from everwide.testing._check_layer import extrapolated
 from everwide.testing._check_limit import Limit
 from everwide.testing._draws import Sampled, cancelling_for, exact_for, sample_kernels
+from rare_garbage import drop_programs
 
 pytestmark = pytest.mark.once
 
@@ -102,6 +103,7 @@ READS = {
 
 def network(draw, *, longest, open_width=False):
     """A legal network, the shape of its input, and the names of its parts."""
+    drop_programs()
     sites = draw(st.booleans())
     parts = ANYWHERE | (ON_SITES if sites else {}) | ({} if open_width else FIXED)
     names = draw(st.lists(st.sampled_from(sorted(parts)), min_size=1, max_size=longest))
