@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._checks import InputError, not_negative, probability, warn, whole
+from .._engine import KernelOperator
 from .._gram import kernel_matrix
 from .._words import axes
 from ._pilot import Measured, measure, targets_of
@@ -18,6 +19,7 @@ FEWEST = 64
 _LARGEST_RATIO = 2.0  # between the ends of the 90 % interval, up to which a forecast is trusted
 _LARGEST_FACTOR = 20  # rows, over those of the pilot
 _MOST = 10**12  # rows
+_OF_AN_OPERATOR = 4096  # rows
 _FAR = 30.0  # times the median of the kernel's diagonal: a row that is as large rules the error
 _SMALL, _FEW, _MUCH = 1e-4, 2, 0.2  # an eigenvalue that does not count; a rank; a share of the variance
 
@@ -126,6 +128,7 @@ def forecast_kernel(
         not_negative(ridge, "forecast: ridge")
     probability(level, "forecast: level")
     whole(seed, "forecast: seed", least=0)
+    kernel, y = _part(kernel, y, seed) if isinstance(kernel, KernelOperator) else (kernel, y)
     targets, matrix = targets_of(y, task), kernel_matrix(kernel, x, which)
     if len(targets.values) == len(matrix) < FEWEST:
         raise InputError(
@@ -136,6 +139,15 @@ def forecast_kernel(
     _warn_of_the_kernel(measured)
     asked = rows_asked_for(n, measured.rows, "forecast")
     return _made(asked, measured, beliefs_of(measured, seed), level, targets.task)
+
+
+def _part(kernel: KernelOperator, y: Any, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """As many random rows as can be decomposed in seconds: a pilot."""
+    labels = np.asarray(y)
+    if labels.shape[:1] != (len(kernel),):
+        raise InputError(f"y has shape {labels.shape} and the kernel {len(kernel)} rows: they must agree.")
+    rows = np.sort(np.random.default_rng(seed).permutation(len(kernel))[:_OF_AN_OPERATOR])
+    return kernel.among(rows).astype(np.float32), labels[rows]
 
 
 def rows_asked_for(n: Any, rows: int, label: str) -> np.ndarray:

@@ -256,7 +256,8 @@ def forecast(
     by networks, but not by a kernel in which they have no variance. That takes a minute, not seconds.
 
     Args:
-        kernel: a network, a kernel function of the library, a function of two batches, or the kernel matrix of `x`.
+        kernel: a network, a kernel function of the library, a function of two batches, or the kernel matrix of `x`; or
+            `everwide.operator(net, x)`, with `x=None`: of many rows, 4096 at random are the pilot.
         x: the pilot, 64 rows or more, drawn at random from what the network will see.
         y: its labels. Text, truth values, integers with few values and rows of indicators are classes, learned as
             indicators by the squared loss; everything else is numbers.

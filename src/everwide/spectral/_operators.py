@@ -164,13 +164,22 @@ def trace(matrix: Any, *, samples: int = 96, seed: int = 0) -> Estimate:
     return Estimate(exact + float(outside.mean()), float(outside.std(ddof=1) / np.sqrt(third)))
 
 
-def density(matrix: Any, *, samples: int = 8, length: int = 64, seed: int = 0) -> Density:
+def density(
+    matrix: Any,
+    *,
+    samples: int = 8,
+    length: int = 64,
+    start: Float[np.ndarray, "n samples"] | None = None,
+    seed: int = 0,
+) -> Density:
     """How the eigenvalues of a symmetric matrix are distributed, by Lanczos from random vectors (Ubaru et al. 2017).
 
     Args:
         matrix: as in `leading`.
         samples: random vectors, 2 or more.
         length: steps from each; eigenvalues that stand apart need few, details of a bulk many.
+        start: vectors in columns, none of them 0, instead of random ones: weights are then the shares of their squared
+            lengths.
         seed: of the random vectors.
 
     Returns:
@@ -179,16 +188,23 @@ def density(matrix: Any, *, samples: int = 8, length: int = 64, seed: int = 0) -
     >>> import everwide.spectral as sp, numpy as np
     >>> sp.density(np.diag([1.0, 1.0, 4.0]), samples=2, length=2).moment(1).value
     2.0
+    >>> sp.density(np.diag([1.0, 4.0]), start=np.array([[3.0], [1.0]])).weights.round(6)
+    array([[0.9, 0.1]])
 
     """
-    n, many = _size(matrix), whole(samples, "samples", 2)
+    n, many = _size(matrix), whole(samples, "samples", 2) if start is None else _columns_of(start, _size(matrix))
     steps = min(whole(length, "length"), n)
     way_out = "Take fewer steps or samples."
-    held = np.dtype(_dtype(matrix)).itemsize * n * (many if n <= _LONG else 1) * (remembered(n, steps) + 2)
+    dtype = _dtype(matrix) if start is None else start.dtype
+    held = np.dtype(dtype).itemsize * n * (many if n <= _LONG else 1) * (remembered(n, steps) + 2)
     require(held, None, f"{many} Krylov spaces of {steps} vectors", way_out)
-    rng, multiply, dtype = np.random.default_rng(seed), _products(matrix), _dtype(matrix)
+    rng, multiply = np.random.default_rng(seed), _products(matrix)
     each = [slice(0, many)] if n <= _LONG else [slice(at, at + 1) for at in range(many)]
-    runs = [tridiagonal(multiply, _signs(rng, n, piece.stop - piece.start, dtype), steps) for piece in each]
+
+    def begun(piece: slice) -> np.ndarray:
+        return _signs(rng, n, piece.stop - piece.start, dtype) if start is None else start[:, piece]
+
+    runs = [tridiagonal(multiply, begun(piece), steps) for piece in each]
     diagonals, besides = (np.concatenate(sides, axis=1) for sides in zip(*runs, strict=True))
     values, weights = np.zeros((many, steps)), np.zeros((many, steps))
     for sample, (diagonal, beside) in enumerate(zip(diagonals.T, besides.T, strict=True)):
@@ -281,6 +297,12 @@ def _started(start: Any, n: int, k: int, dtype: Any) -> np.ndarray:
             f"start has shape {first.shape}, expected a vector ({n},), or ({n}, {k}), of finite numbers, not all 0."
         )
     return first[:, 0] if first.shape == (n, 1) else first
+
+
+def _columns_of(start: np.ndarray, n: int) -> int:
+    if start.shape != (n, start.shape[-1]) or not np.isfinite(start).all() or not start.any(0).all():
+        raise InputError(f"start has shape {start.shape}, expected ({n}, samples): finite columns, none of them 0.")
+    return start.shape[1]
 
 
 def _dense(multiply: Callable[[np.ndarray], np.ndarray], n: int, k: int, end: End) -> Leading:

@@ -7,12 +7,13 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..._checks import InputError, finite_array, not_negative, row_weights
-from ..._engine import checked_kernel
-from ...spectral import Factor, KernelError, Spectrum
+from ..._checks import InputError, finite_array, not_negative, row_weights, whole
+from ..._engine import KernelOperator, checked_kernel
+from ...spectral import Factor, KernelError, Spectrum, leading
 from ...spectral import ridge as ridge_filter
 from ._hermite import checked_eigenvalues
 
+_PRECISE = 1e-5  # residuals of the strongest modes, of the largest eigenvalue
 _UNIT = 1e-6  # by which weights may miss a sum of 1
 _ROUNDING = 1e-10  # share of a norm that rounding leaves on modes of eigenvalue 0
 
@@ -23,6 +24,7 @@ class Mercer(eqx.Module):
     eigenvalues: Float[np.ndarray, " modes"]
     eigenfunctions: Float[np.ndarray, "points modes"]
     weights: Float[np.ndarray, " points"]
+    rest: float = 0.0  # the sum of the eigenvalues that are not here
 
     def coefficients(self, target: Any) -> Float[np.ndarray, "modes *outputs"]:
         """Of values `(points,)` or `(points, outputs)`: what `learning_curve` asks for, one output at a time."""
@@ -53,21 +55,24 @@ class Transfer(NamedTuple):
         return self.matrix.diagonal()
 
 
-def mercer(kernel: Any, weights: Any = None) -> Mercer:
+def mercer(kernel: Any, weights: Any = None, *, modes: int | None = None) -> Mercer:
     """Decompose a kernel matrix as an operator on functions of its points, each with a weight, by default all equal.
 
     On a random sample of M rows, `eigenvalues` estimates the spectrum of the kernel under the distribution of the
     rows: those of `kernel / M`. The strongest modes are accurate, the weakest of a sample are not.
 
     Args:
-        kernel: `(M, M)`.
-        weights: `(M,)`, above 0, in all 1.
+        kernel: `(M, M)`; or `everwide.operator(net, x)`, for more rows than a matrix may have.
+        weights: `(M,)`, above 0, in all 1; of an operator they are equal.
+        modes: how many of the strongest are found, by products alone; by default all.
 
     Returns:
         `eigenvalues`, `(modes,)`, descending, 0 where they are zero up to rounding; `eigenfunctions`,
-        `(points, modes)`, orthonormal: `psi.T @ (weights[:, None] * psi)` is the identity; `weights`;
-        `coefficients(target)`: what `learning_curve` asks for; `cumulative_power(target)`: the share of its power on
-        the first 1, 2, ... modes.
+        `(points, modes)`, orthonormal: `psi.T @ (weights[:, None] * psi)` is the identity; `weights`; `rest`: the sum
+        of the eigenvalues that were not asked for; `coefficients(target)`: what `learning_curve` asks for;
+        `cumulative_power(target)`: the share of its power on the first 1, 2, ... modes. Modes far weaker than what is
+        learned act as a ridge, `learning_curve(..., ridge=ridge + modes.rest)`, and what a target has along them as
+        noise.
 
     >>> import numpy as np
     >>> from everwide.theory import eigenlearning
@@ -76,6 +81,8 @@ def mercer(kernel: Any, weights: Any = None) -> Mercer:
     >>> bool(np.isclose(modes.eigenvalues.sum(), 1.0))  # the mean of the diagonal
     True
     """
+    if modes is not None or isinstance(kernel, KernelOperator):
+        return _strongest(kernel, weights, modes)
     points = len(checked_kernel(kernel))
     share = np.full(points, 1 / points) if weights is None else row_weights(weights, points)
     if abs(share.sum() - 1) > _UNIT:
@@ -83,6 +90,21 @@ def mercer(kernel: Any, weights: Any = None) -> Mercer:
     spectrum = Spectrum.of(kernel, weights=share)
     values = np.where(spectrum.learnable, np.maximum(spectrum.values, 0), 0)[::-1]
     return Mercer(values, (spectrum.vectors / spectrum.roots[:, None])[:, ::-1], share)
+
+
+def _strongest(kernel: Any, weights: Any, modes: int | None) -> Mercer:
+    if weights is not None or modes is None:
+        raise InputError(
+            f"mercer(weights={'None' if weights is None else 'given'}, modes={modes}): of an operator, and of some "
+            "modes, rows have equal weights, and modes= says how many."
+        )
+    matrix = kernel if isinstance(kernel, KernelOperator) else checked_kernel(kernel)
+    points = len(matrix)
+    pairs = leading(matrix, whole(modes, "mercer: modes"), tolerance=_PRECISE)
+    values = np.maximum(pairs.values.astype(np.float64), 0) / points
+    rest = float(matrix.diagonal().mean(dtype=np.float64) - values.sum())
+    functions = pairs.vectors.astype(np.float64) * points**0.5
+    return Mercer(values, functions, np.full(points, 1 / points), max(rest, 0.0))
 
 
 def rkhs_norm(eigenvalues: Any, coefficients: Any) -> float:

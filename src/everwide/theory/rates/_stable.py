@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._checks import InputError, positive, probability, share, whole
-from ..._engine import KernelError, checked_kernel, eigenvalue_noise
+from ..._engine import KernelError, KernelOperator, checked_kernel, eigenvalue_noise
 from ..._gram import kernel_matrix
 from ..._losses import AbstractLoss, Loss, as_loss, real_targets
 from ...layers import AbstractLayer
-from ...spectral import Spectrum, lanczos
+from ...spectral import Spectrum, density, lanczos, leading
 from ...training import Mse, max_learning_rate
 from .._host import root_between
 from ._limits import largest_of_width, multiples
@@ -83,7 +83,8 @@ def fit_times(kernel: Any, x: Any, y: Any) -> FitTimes:
     Only products with the kernel are needed: Lanczos from the targets, lengthened until times no longer move.
 
     Args:
-        kernel: a network or a kernel function, with the examples `x`; or their kernel matrix, with `x=None`.
+        kernel: a network or a kernel function, with the examples `x`; or their kernel matrix, with `x=None`; or
+            `everwide.operator(net, x)`, for more rows than a matrix may have.
         x: the examples.
         y: targets, `(n,)` or `(n, outputs)`; outputs begin at 0.
 
@@ -102,8 +103,8 @@ def fit_times(kernel: Any, x: Any, y: Any) -> FitTimes:
     >>> [round(part.share, 2) for part in rates.fit_times(np.diag([1.0, 0.02]), None, [2.0, 1.0]).parts()]
     [0.8, 0.2]
     """
-    given = kernel_matrix(kernel, x)
-    matrix, floor = _learnable(given), eigenvalue_noise(given)
+    given = _given(kernel, x)
+    matrix, floor = _learnable(given), _noise(given)
     targets, _ = real_targets(y)
     if len(targets) != len(matrix):
         raise InputError(f"y has {len(targets)} rows and the kernel {len(matrix)}: they must agree.")
@@ -112,15 +113,41 @@ def fit_times(kernel: Any, x: Any, y: Any) -> FitTimes:
         raise InputError("All targets are 0, as outputs are before training: there is nothing to fit.")
     length, before = _FIRST_LENGTH, np.array(np.nan)
     while True:
-        times = _joined([lanczos(matrix, column, length).measure() for column in targets.T], len(matrix), floor)
+        times = _joined(_measures(matrix, targets, length), len(matrix), floor)
         now = np.log([times.time(fraction) for fraction in _LOOKED_AT])
         if length >= len(matrix) or np.allclose(before, now, rtol=0, atol=_STEADY):
             return times
         length, before = 2 * length, now
 
 
-def _learnable(given: np.ndarray) -> Float[np.ndarray, "n n"]:
-    """In float64, or a `KernelError`: indefinite beyond its rounding, or zero."""
+def _given(kernel: Any, x: Any) -> np.ndarray | KernelOperator:
+    return kernel if isinstance(kernel, KernelOperator) and x is None else kernel_matrix(kernel, x)
+
+
+def _noise(given: np.ndarray | KernelOperator) -> float:
+    """What rounding may have done to eigenvalues."""
+    if not isinstance(given, KernelOperator):
+        return eigenvalue_noise(given)
+    return float(4 * len(given) ** 0.5 * np.finfo(given.dtype).eps * given.diagonal().max())
+
+
+def _measures(
+    matrix: np.ndarray | KernelOperator, targets: np.ndarray, length: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each target that is not 0, eigenvalues and its squared length along each."""
+    columns = targets[:, targets.any(0)].astype(np.float64)
+    if not isinstance(matrix, KernelOperator):
+        return [lanczos(matrix, column, length).measure() for column in columns.T]
+    found = density(matrix, length=length, start=columns)
+    return list(zip(found.values, found.weights * np.sum(columns**2, 0)[:, None], strict=True))
+
+
+def _learnable(given: np.ndarray | KernelOperator) -> Any:
+    """In float64, or a `KernelError`: indefinite beyond its rounding, or zero. An operator is taken as it is."""
+    if isinstance(given, KernelOperator):
+        if not given.diagonal().any():
+            raise KernelError("The kernel is zero: nothing is learned at any rate.")
+        return given
     matrix = checked_kernel(given)
     if not matrix.any():
         raise KernelError("The kernel is zero: nothing is learned at any rate.")
@@ -181,7 +208,8 @@ def stable_rates(
     activation and depth, hardly on the width. `recommended_rate` measures your network, with any optimizer.
 
     Args:
-        kernel: a network or a kernel function, with the examples `x`; or their kernel matrix.
+        kernel: a network or a kernel function, with the examples `x`; or their kernel matrix; or
+            `everwide.operator(net, x)`, of whose smallest eigenvalue nothing is known: it counts as 0.
         x: the examples.
         y: targets, for `adam_star` and `at_start`, which speak of the start, where all outputs are 0.
         loss: a loss of `everwide.training`.
@@ -215,16 +243,16 @@ def stable_rates(
 
     Lewkowycz et al. 2020, The large learning rate phase of deep learning: the catapult mechanism.
     """
-    given = kernel_matrix(kernel, x)
+    given = _given(kernel, x)
     matrix, law = _learnable(given), as_loss(loss)
-    plain = max_learning_rate(given, loss)
+    plain = _edge(given, loss)
     largest = 2 * len(matrix) / (law.curvature * plain)
     network = kernel if net is None else net
     if width is not None:
         infinite, largest = largest, largest_of_width(network, x, whole(width, "width"))
         plain *= infinite / largest
-    smallest = Spectrum.smallest(matrix)
-    certain = smallest > eigenvalue_noise(given)
+    smallest = 0.0 if isinstance(given, KernelOperator) else Spectrum.smallest(matrix)
+    certain = smallest > _noise(given)
     smallest = smallest if certain else 0.0
     sharpness, squared = 2 / plain, isinstance(law, Mse)
     low, high = multiples(network)
@@ -244,6 +272,13 @@ def stable_rates(
     )
 
 
+def _edge(given: np.ndarray | KernelOperator, loss: Loss) -> float:
+    """`max_learning_rate`, of an operator from one row that has its largest eigenvalue."""
+    if not isinstance(given, KernelOperator):
+        return max_learning_rate(given, loss)
+    return len(given) * max_learning_rate(leading(given).values[:1, None], loss)
+
+
 def _first_curvature(law: AbstractLoss, y: Any) -> float:
     """The largest second derivative of the loss of any row where all outputs are 0."""
     targets, k = law.targets(y, None)
@@ -252,7 +287,7 @@ def _first_curvature(law: AbstractLoss, y: Any) -> float:
     return max(Spectrum.largest(np.asarray(one, np.float64)) for one in np.unique(np.asarray(hessians), axis=0))
 
 
-def _first_gradient(matrix: np.ndarray, y: Any, loss: Loss) -> float:
+def _first_gradient(matrix: Any, y: Any, loss: Loss) -> float:
     """The smallest norm over the outputs, as a function, of the gradient where all outputs are 0."""
     law = as_loss(loss)
     targets, k = law.targets(y, None)
