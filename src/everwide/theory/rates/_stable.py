@@ -138,8 +138,8 @@ def _measures(
     columns = targets[:, targets.any(0)].astype(np.float64)
     if not isinstance(matrix, KernelOperator):
         return [lanczos(matrix, column, length).measure() for column in columns.T]
-    found = density(matrix, length=length, start=columns)
-    return list(zip(found.values, found.weights * np.sum(columns**2, 0)[:, None], strict=True))
+    measured = density(matrix, length=length, start=columns)
+    return list(zip(measured.values, measured.weights * np.sum(columns**2, 0)[:, None], strict=True))
 
 
 def _learnable(given: np.ndarray | KernelOperator) -> Any:
