@@ -3,12 +3,12 @@
 Knows nothing about networks.
 """
 
+import functools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from itertools import cycle
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -19,23 +19,9 @@ import numpy as np
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Inputs
 from ..signal import Pairs
 from ._inputs import Rows, require
+from ._jit import trusted_jit
 
 T = TypeVar("T")
-
-# Sums that these versions hand to YNNPACK may be silently wrong on a CPU: https://github.com/jax-ml/jax/issues/39103.
-_BROKEN = ("0.10.2", "0.11.0")
-_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT"}  # products only, no sums
-_USED = _OPTIONS if version("jaxlib") in _BROKEN else None
-
-
-def trusted_jit(fn: Callable[..., Any], **options: Any) -> Any:
-    """`jax.jit` without what the compiler of this version is known to get wrong. Not for use inside another `jit`."""
-    return jax.jit(fn, compiler_options=_USED, **options)
-
-
-def trusted_filter_jit(fn: Callable[..., Any]) -> Any:
-    """`equinox.filter_jit` likewise."""
-    return eqx.filter_jit(fn, compiler_options=_USED)  # pyright: ignore[reportCallIssue]
 
 
 class Remembered(Generic[T]):
@@ -237,12 +223,12 @@ class Job(eqx.Module):
         return {field: getattr(block, field) for field in self.read}
 
 
-@trusted_jit
+@functools.partial(trusted_jit, wide=True)
 def _block(job: Job, x1: Inputs, x2: Inputs) -> Values:
     return job.fields(job.kernel.block(x1, x2))
 
 
-@trusted_jit
+@functools.partial(trusted_jit, wide=True)
 def _block_with_itself(job: Job, x: Inputs) -> Values:
     return job.fields(job.kernel.block(x, x))  # the same object, so that the kernel need not care for the diagonal
 

@@ -1,5 +1,6 @@
 """The kernels of a network at infinite width; and of dense networks of all depths at once, which share their way."""
 
+import functools
 import math
 from dataclasses import replace
 from typing import NamedTuple
@@ -372,7 +373,7 @@ class Tower(eqx.Module):
         return Floors(*stacks)
 
 
-@trusted_jit
+@functools.partial(trusted_jit, wide=True)
 def _floors(tower: Tower, x1: Inputs, x2: Inputs) -> tuple[Array, Array]:
     nngp, slope = [], []
     k = Infinite(Serial(tower.dense, tower.activation), jnp.shape(x1.x)[1:]).start(x1, x2)
