@@ -19,6 +19,8 @@ from ._inputs import most_rows as most_rows
 from ._inputs import paired as paired
 from ._inputs import precision as precision
 from ._inputs import require as require
+from ._jit import trusted_filter_jit as trusted_filter_jit
+from ._jit import trusted_jit as trusted_jit
 from ._matrix import Field as Field
 from ._matrix import Gram as Gram
 from ._matrix import Job as Job
@@ -36,8 +38,7 @@ from ._matrix import lower_twice as lower_twice
 from ._matrix import plan_memory as plan_memory
 from ._matrix import tiles as tiles
 from ._matrix import transposed as transposed
-from ._matrix import trusted_filter_jit as trusted_filter_jit
-from ._matrix import trusted_jit as trusted_jit
+from ._matrix import under_way as under_way
 from ._matrix import write as write
 from ._operator import TILE as TILE
 from ._operator import AbstractBlocks as AbstractBlocks

@@ -3,12 +3,12 @@
 Knows nothing about networks.
 """
 
+import functools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from itertools import cycle
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -19,23 +19,9 @@ import numpy as np
 from ..kernel import AbstractHostKernelFunction, AbstractKernelFunction, Block, Inputs
 from ..signal import Pairs
 from ._inputs import Rows, require
+from ._jit import trusted_jit
 
 T = TypeVar("T")
-
-# Sums that these versions hand to YNNPACK may be silently wrong on a CPU: https://github.com/jax-ml/jax/issues/39103.
-_BROKEN = ("0.10.2", "0.11.0")
-_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT"}  # products only, no sums
-_USED = _OPTIONS if version("jaxlib") in _BROKEN else None
-
-
-def trusted_jit(fn: Callable[..., Any], **options: Any) -> Any:
-    """`jax.jit` without what the compiler of this version is known to get wrong. Not for use inside another `jit`."""
-    return jax.jit(fn, compiler_options=_USED, **options)
-
-
-def trusted_filter_jit(fn: Callable[..., Any]) -> Any:
-    """`equinox.filter_jit` likewise."""
-    return eqx.filter_jit(fn, compiler_options=_USED)  # pyright: ignore[reportCallIssue]
 
 
 class Remembered(Generic[T]):
@@ -58,6 +44,7 @@ class Remembered(Generic[T]):
 
 _CACHE_LINE = 64  # bytes
 _LARGEST_DIAGONAL = 8192
+_SMALL = 64 << 20  # bytes of a tile
 Field = Literal["nngp", "ntk"]
 _FIELDS: tuple[Field, ...] = ("nngp", "ntk")
 Values = dict[str, Any]  # of one tile, by the name of the matrix; arrays of JAX or numpy
@@ -237,14 +224,20 @@ class Job(eqx.Module):
         return {field: getattr(block, field) for field in self.read}
 
 
-@trusted_jit
+@functools.partial(trusted_jit, wide=True)
 def _block(job: Job, x1: Inputs, x2: Inputs) -> Values:
     return job.fields(job.kernel.block(x1, x2))
 
 
-@trusted_jit
+@functools.partial(trusted_jit, wide=True)
 def _block_with_itself(job: Job, x: Inputs) -> Values:
     return job.fields(job.kernel.block(x, x))  # the same object, so that the kernel need not care for the diagonal
+
+
+def under_way(kernel: AbstractKernelFunction, size: Size, itemsize: int) -> int:
+    """Tiles at a time. One is about one core's work, so of small ones there are more, and one that is written."""
+    small = kernel.tile_bytes(*size, itemsize) <= _SMALL and not isinstance(kernel, AbstractHostKernelFunction)
+    return 4 if small else 2
 
 
 def computed(
@@ -265,7 +258,7 @@ def computed(
                 values = job(rows[tile.rows.start], cols[tile.cols.start])
             yield tile, values
 
-    return finished(started(), in_flight=2 * len(places))
+    return finished(started(), in_flight=under_way(job.kernel, size, x1.x.itemsize) * len(places))
 
 
 def _blocks(x: Rows, size: int, place: Any) -> dict[int, Inputs]:
@@ -389,7 +382,7 @@ def plan_memory(
     result = int(np.prod([float(s) for s in shape])) * dtype.itemsize * fields
     tile = kernel.tile_bytes(size.rows, size.cols, dtype.itemsize)
     require(
-        result + 2 * tile,
+        result + under_way(kernel, size, dtype.itemsize) * tile,
         memory,
         f"{fields} kernel matri{'x' if fields == 1 else 'ces'} of shape {shape} in {dtype} "
         f"with tiles of {size.rows} x {size.cols} examples",

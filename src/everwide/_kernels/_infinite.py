@@ -1,5 +1,6 @@
 """The kernels of a network at infinite width; and of dense networks of all depths at once, which share their way."""
 
+import functools
 import math
 from dataclasses import replace
 from typing import NamedTuple
@@ -279,16 +280,15 @@ def _cross_without_sites(x1: Array, x2: Array) -> Covariance:
     cov = _product(x1, x2)
     own1, own2 = _mean_square(x1), _mean_square(x2)
     high1, high2 = own1.astype(cov.dtype)[:, None], own2.astype(cov.dtype)[None, :]
-    away1, away2 = high1 - cov, high2 - cov  # exact for nearly parallel examples
-    near1, near2 = high1 + cov, high2 + cov  # exact for nearly antipodal ones
-    minus, plus = away1 + away2, near1 + near2
+    # differences are exact for nearly parallel examples, sums for nearly antipodal ones
+    minus, plus = (high1 - cov) + (high2 - cov), (high1 + cov) + (high2 + cov)
     if _widened(cov).dtype != cov.dtype:
 
         def lost(own, high):
             return (own - _widened(high)).astype(cov.dtype)
 
         low = lost(own1[:, None], high1) + lost(own2[None, :], high2)
-        parallel = jnp.minimum(minus, plus) < _NEARLY_PARALLEL * (high1 + high2)
+        parallel = 2 * jnp.abs(cov) > (1 - _NEARLY_PARALLEL) * (high1 + high2)  # of `minus` or `plus`: not to keep both
         parallel = parallel & ~jnp.eye(len(x1), dtype=bool) if x1 is x2 else parallel  # the engine knows the diagonal
 
         rest = 2 * _rounded_off(x1, x2, cov, parallel)
@@ -373,7 +373,7 @@ class Tower(eqx.Module):
         return Floors(*stacks)
 
 
-@trusted_jit
+@functools.partial(trusted_jit, wide=True)
 def _floors(tower: Tower, x1: Inputs, x2: Inputs) -> tuple[Array, Array]:
     nngp, slope = [], []
     k = Infinite(Serial(tower.dense, tower.activation), jnp.shape(x1.x)[1:]).start(x1, x2)
