@@ -98,8 +98,8 @@ def test_lines_of_code_are_counted(tmp_path):
 def test_the_library_is_no_larger_than_it_must_be():
     # 19 500 for the house as it was drawn; a new room (real networks, their curves and rates, architectures, modules
     # with recurrent, sampled and token layers, attention written out, fixed positions and mixers, solvers of many rows,
-    # spoiled targets) asks here.
-    assert sum(code_lines(path) for path in SOURCES) <= 40_500
+    # spoiled targets, faults of training runs) asks here.
+    assert sum(code_lines(path) for path in SOURCES) <= 40_600
 
 
 def private_neighbours(path: Path) -> Iterator[str]:

@@ -254,7 +254,23 @@ def test_where_adam_moves_some_parameters_only_its_edge_is_not_known():
     watcher = doctor()
     rules = {"a": optax.adam(0.01), "b": optax.sgd(0.01)}
     train(watcher, optax.multi_transform(rules, ["a", "a", "b"]), init(), 30)
-    assert watcher.run.facts["optimizer"] == "unknown"
+    assert watcher.run.facts["optimizer"] == "part"
     assert not watcher.run.of("curvature")
     assert {v["rate"] for v in watcher.run.of("vitals")} == {None}
     assert "second moments of some parameters only" in str(watcher.verdict())
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["labelled", "masked"])
+def test_where_all_others_are_frozen_adam_is_known(masked):
+    adam, off = optax.adam(1e-5), optax.set_to_zero()
+    if masked:
+        optimizer = optax.chain(optax.masked(adam, [False, True, True]), optax.masked(off, [True, False, False]))
+    else:
+        optimizer = optax.multi_transform({"on": adam, "off": off}, ["off", "on", "on"])
+    watcher = doctor()
+    train(watcher, optimizer, init(), 30)
+    np.testing.assert_allclose(watcher.run.series("vitals", "rate")[1], 1e-5, rtol=1e-3)
+    last = watcher.run.of("curvature")[-1]
+    assert last["groups"]["0"] == 0 < last["sharpness"]
+    assert [cause.name for cause in watcher.verdict().causes] == ["frozen layer", "rate too small"]
+    assert "second moments" not in str(watcher.verdict())

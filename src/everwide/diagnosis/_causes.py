@@ -80,7 +80,7 @@ def initialization(s: Signs, before: list[str]) -> Cause | None:
     """One layer whose weights began on another scale than those of the others."""
     if s.start is None or before:
         return None
-    layers = s.layers(s.start)
+    layers = _as_begun(s)
     gains = {name: g["gain"] for name, g in layers.items() if g["gain"]}
     for name, gain in sorted(gains.items(), key=lambda item: -abs(math.log(item[1]))):
         others = [value for other, value in gains.items() if other != name]
@@ -88,8 +88,6 @@ def initialization(s: Signs, before: list[str]) -> Cause | None:
             return None
         ratio = gain / float(np.median(others))
         size = layers[name]["rms"] / float(np.median([g["rms"] for other, g in layers.items() if other != name]))
-        if layers[name]["update"] is None or _length(layers[name], s, name) < 1.5 * layers[name]["update"]:
-            continue  # what it was at the start is gone
         small = ratio < 1 / lim.OUTLIER and size < 1 / lim.BESIDE and _is_hidden(s, name)
         if small or (ratio > lim.OUTLIER and size > lim.BESIDE):
             times = f"{ratio:.2g} times as large as those of the other layers (gain {gain:.2g})"
@@ -98,8 +96,11 @@ def initialization(s: Signs, before: list[str]) -> Cause | None:
     return None
 
 
-def _length(group: Record, s: Signs, name: str) -> float:
-    return group["rms"] * math.sqrt(s.facts["groups"][name])
+def _as_begun(s: Signs) -> dict[str, Record]:
+    """Layers that are at the first look what they were at the start: the step is short beside their weights."""
+    layers = s.layers(s.start) if s.start is not None else {}
+    moved = {n: (g["update"], (g["rms"] or 0.0) * math.sqrt(s.facts["groups"][n])) for n, g in layers.items()}
+    return {n: layers[n] for n, (by, size) in moved.items() if by is not None and size >= 1.5 * by}
 
 
 def _is_hidden(s: Signs, name: str) -> bool:
@@ -113,9 +114,11 @@ def exploding(s: Signs, before: list[str]) -> Cause | None:
         return None
     layers = s.layers(s.start)
     depth = max(1, len(layers))
-    if s.chance and s.first is not None and s.first > lim.EXPLODED * s.chance:
-        times = s.first / s.chance
-        text = f"before anything was learned the loss was {s.first:.3g}, {times:.3g} times that of knowing nothing"
+    few = (s.facts.get("batch_size") or math.inf) <= lim.SEVERAL  # the first ones may be odd: the probe has a say
+    begun = min(s.first or 0.0, (s.start["value"] or math.inf) if few else math.inf)
+    if s.chance and begun > lim.EXPLODED * max(s.chance, s.blind):
+        times = begun / s.chance
+        text = f"before anything was learned the loss was {begun:.3g}, {times:.3g} times that of knowing nothing"
         name = max(layers, key=lambda n: layers[n].get("biases") or 0.0, default="")
         if name and _began_biased(layers[name]):
             began = f"the biases of {name} began at about {layers[name]['biases']:.2g}"
@@ -124,16 +127,28 @@ def exploding(s: Signs, before: list[str]) -> Cause | None:
         remedy = f"Multiply the weights of all {depth} layers by {factor:.2g}, or normalize"
         return Cause("exploding signals", text, remedy)
     slopes = [g["gradient"] / max(g["rms"], 1e-30) for g in layers.values() if g["gradient"]]
-    few = 3
+    least = 3
     if slopes and slopes[0] < slopes[-1]:  # the last layer may begin small, which all others feel alike
-        slopes, few = slopes[:-1], 2
-    if len(slopes) > few and max(slopes) > lim.UNEVEN * min(slopes):
+        slopes, least = slopes[:-1], 2
+    if len(slopes) > least and max(slopes) > (lim.UNEVEN_IF_STUCK if s.stuck else lim.UNEVEN) * min(slopes):
         text = f"gradients of layers, relative to their weights, differ by a factor of {max(slopes) / min(slopes):.2g}"
         factor = (max(slopes) / min(slopes)) ** (1 / (2 * depth))
         kind = "exploding signals" if slopes[0] > slopes[-1] else "vanishing signals"
         change = f"{1 / factor:.2g}" if kind.startswith("exploding") else f"{factor:.2g}"
         return Cause(kind, text, f"Multiply the weights of all {depth} layers by {change}, or normalize")
     return None
+
+
+def saturated(s: Signs, before: list[str]) -> Cause | None:
+    """Weights of most layers that are so large that bounded units saturate, where rectifiers would explode."""
+    gains = {n: g["gain"] for n, g in _as_begun(s).items() if g["gain"] and _is_hidden(s, n)}
+    wide = [n for n in gains if gains[n] > lim.WIDE]
+    dense = ((s.facts.get("inputs") or {}).get("rms") or 0.0) > lim.DENSE  # of sparse inputs few weights see something
+    if before or not dense or len(wide) <= len(gains) / 2 or (s.last or math.inf) < lim.UNFINISHED * s.reference:
+        return None
+    gain = float(np.median([gains[n] for n in wide]))
+    text = f"the weights of {', '.join(wide)} began with a gain of {gain:.2g}, where bounded units hardly have a slope"
+    return Cause("initialization", text, f"Multiply them by {1 / gain:.2g} before training, for a gain of 1")
 
 
 def _began_biased(layer: Record) -> bool:
@@ -197,12 +212,16 @@ def labels(s: Signs, before: list[str]) -> Cause | None:
         return None
     if not s.facts.get("classes") or s.facts["outputs"] < 3:
         return None
-    if s.steps >= lim.LONG and s.last is not None and s.last > lim.UNLEARNT * s.reference and s.vitals:
+    usual = max(s.facts["classes"]) / sum(s.facts["classes"])
+    if s.stuck and s.vitals and (s.vitals[-1]["accuracy"] or 0.0) < 2 * usual:  # else the probe was learned, by and by
         text = f"after {s.steps} steps the loss is {s.last:.3g}, still that of knowing nothing ({s.reference:.3g})"
         return Cause("wrong labels", text, "See whether rows and labels belong together, in the first 10 rows, say")
-    learned = [v for v in s.vitals if v["value"] is not None and v["quantiles"][2] < lim.LEARNED * s.reference]
+    sure = [v for v in s.vitals if v["value"] is not None and v["step"] >= lim.SURE]  # no trace of what it began with
+    learned = [v for v in sure if v["quantiles"][2] < lim.LEARNED * s.reference]
     looked = [v for v in learned if v["value"] > lim.UNLEARNED * s.reference]
     high = [v for v in looked if v["quantiles"][-1] > lim.SURPRISED * s.reference and _strange(v) > lim.MISLABELLED]
+    near = [[_strange(w) for w in sure if v["step"] <= w["step"] < 4 * v["step"]] for v in high]
+    high = [v for v, strange in zip(high, near, strict=True) if min(strange) > lim.REMAIN * strange[0]]
     stay = [v for v in high if v["quantiles"][-1] * _left(s, v) > lim.STAYS * s.reference]
     if not stay:
         return None
@@ -231,6 +250,6 @@ def _strange(vitals: Record) -> float:
 
 Rule = Callable[[Signs, list[str]], Cause | None]
 _RULES: tuple[Rule, ...] = (
-    *(inputs, targets, twice, idle, climbing, initialization, exploding, dead, frozen, spoiled, decay, unshuffled),
-    *(unstable, ended, clipped, small, labels),
+    *(inputs, targets, twice, idle, climbing, initialization, exploding, saturated, dead, frozen, spoiled, decay),
+    *(unshuffled, unstable, ended, clipped, small, labels),
 )

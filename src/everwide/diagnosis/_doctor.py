@@ -213,6 +213,7 @@ class Doctor:
         form = (optimizer.first is None, optimizer.second is None)
         finite = bool(np.isfinite(signs.losses).all())
         step = self._timed("step", lambda: patient.step(leaves, optimizer), form)
+        optimizer = optimizer.settled(step.leaves)
         curve = None
         if finite and self._is_due("curve"):
             curve = self._timed("curve", lambda: patient.curve(optimizer), form)

@@ -1,11 +1,12 @@
 """What the state of an optimizer says: which rule it follows, in which direction it goes, and how far."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from .._checks import InputError
 from ..theory.stability import edge
@@ -16,7 +17,8 @@ _MOMENTUM, _B1, _B2, _KEPT, _EPS = 0.9, 0.9, 0.999, 0.9, 1e-8  # where a state d
 class Optimizer(NamedTuple):
     """A rule of descent, as far as it is known.
 
-    - `kind`: `gd`, `momentum`, `adam` (with `b1=0`: RMSProp), or `unknown`: second moments of some parameters only.
+    - `kind`: `gd`, `momentum`, `adam` (with `b1=0`: RMSProp), `part` (Adam that has moments of some parameters), or
+      `unknown`: other parameters move, too, or whose moments these are is not clear.
     - `rate`: `None` where the state does not hold it. `decay`: of weights.
     - `first`, `second`: momentum or first moment, and second moment, leaves like those of the parameters.
     - `seen`: steps that the moments have seen.
@@ -31,6 +33,13 @@ class Optimizer(NamedTuple):
     first: list[Any] | None = None
     second: list[Any] | None = None
     seen: int | None = None
+    held: Sequence[bool] = ()  # leaves that have no second moment, where others do
+
+    def settled(self, moved: Float[np.ndarray, " leaves"]) -> "Optimizer":
+        """Adam, where a step moved none but its own parameters."""
+        if self.kind != "part":
+            return self
+        return self._replace(kind="unknown" if np.any(moved[np.asarray(self.held)] > 0) else "adam")
 
     def edge(self, rate: float) -> float:
         """The curvature above which a step of this rate overshoots and grows: of the loss, or preconditioned."""
@@ -38,11 +47,11 @@ class Optimizer(NamedTuple):
 
     def bias(self) -> tuple[float, float]:
         """By what the moments of Adam are divided, which begin at 0."""
-        count = 0 if self.kind != "adam" or self.seen is None else self.seen
+        count = 0 if self.kind not in ("adam", "part") or self.seen is None else self.seen
         return (1 - self.b1**count, 1 - self.b2**count) if count else (1.0, 1.0)
 
 
-def read_state(state: Any, shapes: list[tuple[int, ...]]) -> Optimizer:
+def read_state(state: Any, shapes: list[tuple[int, ...]], params: Any = None) -> Optimizer:
     """From the state of an optax optimizer: the first moments in it whose leaves are shaped like the parameters."""
     told = hyperparameters(state)
     rate, decay = told.get("learning_rate"), told.get("weight_decay")
@@ -58,17 +67,29 @@ def read_state(state: Any, shapes: list[tuple[int, ...]]) -> Optimizer:
         trace = _leaves(getattr(node, "trace", None), shapes)
         if trace is not None:
             return Optimizer("momentum", rate, told.get("momentum", told.get("decay", _MOMENTUM)), 0, 0, decay, trace)
-    parts = [
-        node
-        for node in _nodes(state)
-        if any(map(_is_hole, jax.tree.leaves(getattr(node, "nu", None), is_leaf=_is_hole)))
-    ]
+    parts = [node for node in _nodes(state) if _has_holes(getattr(node, "nu", None))]
     if not parts:
         return Optimizer("gd", rate, decay=decay)
     whole = _whole(parts)
-    known = whole is not None and _leaves(whole.nu, shapes) is not None
-    kept = SimpleNamespace(hyperparams=told)
-    return read_state([kept, whole], shapes) if known else Optimizer("unknown", rate, decay=decay)
+    whole, held = (whole, []) if whole is None or params is None else _filled(whole, params)
+    if whole is None or _leaves(whole.nu, shapes) is None:
+        return Optimizer("unknown", rate, decay=decay)
+    read = read_state([SimpleNamespace(hyperparams=told), whole], shapes)
+    return read._replace(kind="part", held=held) if any(held) else read
+
+
+def _filled(node: Any, params: Any) -> tuple[Any, list[bool]]:
+    """A state with moments of 0 in its holes, and which parameters lie in these."""
+
+    def put(tree: Any, fill: Callable[[Any], Any]) -> Any:
+        return jax.tree.map(lambda m, p: jax.tree.map(fill, p) if _is_hole(m) else m, tree, params, is_leaf=_is_hole)
+
+    try:
+        names = [name for name in ("mu", "nu") if getattr(node, name, None) is not None]
+        full = {name: put(getattr(node, name), lambda p: np.zeros(np.shape(p), np.float32)) for name in names}
+        return node._replace(**full), [leaf is True for leaf in jax.tree.leaves(put(node.nu, lambda _: True))]
+    except (ValueError, TypeError):  # trees of another form
+        return node, []
 
 
 def _counts(node: Any) -> bool:

@@ -267,11 +267,14 @@ def readout(setting: Setting, leaves: Leaves, x: Any, leaf: int) -> tuple[Float[
 
 def leaves_of(given: Any) -> list[Any]:
     """The parameters in what is handed over at a step."""
+    return [leaf if is_nnx(given) else jnp.asarray(leaf) for leaf in jax.tree.leaves(tree_of(given))]
+
+
+def tree_of(given: Any) -> Any:
+    """The same, as a tree."""
     if is_nnx(given):
-        return jax.tree.leaves(nnx().state(given, nnx().Param))
-    if isinstance(given, eqx.Module) and callable(given):
-        given = eqx.filter(given, eqx.is_inexact_array)
-    return [jnp.asarray(leaf) for leaf in jax.tree.leaves(given)]
+        return nnx().state(given, nnx().Param)
+    return eqx.filter(given, eqx.is_inexact_array) if isinstance(given, eqx.Module) and callable(given) else given
 
 
 def is_nnx(value: Any) -> bool:
@@ -306,7 +309,7 @@ class Patient:
 
     def optimizer(self, state: Any, given: Any) -> Optimizer:
         """What the state of the optimizer says."""
-        return read_state(state, [leaf.shape for leaf in leaves_of(given)])
+        return read_state(state, [leaf.shape for leaf in leaves_of(given)], tree_of(given))
 
     def ready(self, leaves: Leaves) -> None:
         """Wait for the training step, which is not the doctor's time."""

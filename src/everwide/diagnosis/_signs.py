@@ -42,9 +42,14 @@ class Signs:
         self.first: float | None = firsts[0] if firsts else (values[0] if values else None)
         self.chance = _chance(facts)
         self.reference = self.chance or self.first or 1.0
+        self.base = max(self.first or 0.0, self.reference)
+        k = facts.get("outputs") or 1  # of knowing not even how often each class comes, or what the size of targets is
+        blind = {"SoftmaxCrossEntropy": math.log(k), "BinaryCrossEntropy": k * math.log(2)}
+        self.blind: float = blind.get(facts.get("loss", ""), k / 2)
         self.rates = [v["rate"] for v in self.vitals if v.get("rate")]
         self.rate: float | None = max(self.rates) if self.rates else None
-        self.adam = facts.get("optimizer") == "adam"
+        kind = facts.get("optimizer")
+        self.adam = kind == "adam" or (kind == "part" and bool(self.curves))  # where others move, there are none
 
     @property
     def start(self) -> Record | None:
@@ -53,10 +58,16 @@ class Signs:
 
     @property
     def odd(self) -> float:
-        """What rows that happen to be odd may add to the loss of a batch, where it has few; the probe sees more."""
+        """What rows that happen to be odd may add to the loss of a batch, the more the fewer it has."""
         size = self.facts.get("batch_size") or 0
-        tails = [v["quantiles"][-1] or 0.0 for v in self.vitals if v.get("quantiles")]
-        return lim.ODD * max(tails, default=0.0) / math.sqrt(size) if lim.TINY < size <= lim.FEW else 0.0
+        calm = [v for v in self.vitals if v.get("quantiles") and (v["value"] or math.inf) < lim.SURGE * self.base]
+        tails = [v["quantiles"][-1] or 0.0 for v in calm]
+        return lim.ODD * max(tails, default=0.0) / max(math.sqrt(size), size / 4) if size > lim.TINY else 0.0
+
+    @property
+    def stuck(self) -> bool:
+        """Whether many steps have taught nothing."""
+        return self.steps >= lim.LONG and self.last is not None and self.last > lim.UNLEARNT * self.reference
 
     @property
     def ramped(self) -> bool:
@@ -78,9 +89,9 @@ class Signs:
 
     def surges(self) -> list[tuple[int, float]]:
         """Steps at which the loss was far above where it began, and how many times."""
-        base = max(self.first or 0.0, self.reference)
-        probe = [(v["step"], v["value"] / base) for v in self.vitals if (v["value"] or 0.0) > lim.SURGE * base]
-        return sorted(probe + [(t["peak"], t["largest"] / base) for t in self.told if self._has_surged(t, base)])
+        probe = [(v["step"], v["value"]) for v in self.vitals if (v["value"] or 0.0) > lim.SURGE * self.base]
+        high = probe + [(t["peak"], t["largest"]) for t in self.told if self._has_surged(t, self.base)]
+        return sorted((step, value / self.base) for step, value in high)
 
     def _has_surged(self, told: Record, base: float) -> bool:
         """Whether losses were high: one, in the beginning; later, where a batch may be odd, on average or by far."""
@@ -90,7 +101,7 @@ class Signs:
 
     def spikes(self) -> list[int]:
         """Steps at which the loss jumped over what it had been, and lost much of what was learned."""
-        base = lim.SPIKE * max(self.first or 0.0, self.reference)
+        base = lim.SPIKE * self.base
         jumps = [e for e in self.events if e["name"] == "spike"]
         return sorted(e["step"] for e in jumps if (e["figures"]["value"] or math.inf) > base + self.odd)
 
@@ -106,10 +117,6 @@ class Signs:
             if v["value"] is not None and v["value"] > floor * self.reference and (v.get("rate") or 0.0) >= full:
                 yield v
 
-    def at(self, records: list[Record], step: int) -> Record | None:
-        """The record of a step."""
-        return next((r for r in records if r["step"] == step), None)
-
     def layers(self, vitals: Record) -> dict[str, Record]:
         """Layers with weights, in their order, where these are finite."""
         return {n: g for n, g in vitals["groups"].items() if None not in (g["gain"], g.get("rms", 0.0))}
@@ -121,10 +128,12 @@ class Signs:
 
 def _chance(facts: Record) -> float | None:
     """The loss of a model that knows how often each class comes, or the mean of the targets, and nothing else."""
-    if facts.get("classes") and facts.get("loss") == "SoftmaxCrossEntropy":
-        shares = np.array(facts["classes"], float) / sum(facts["classes"])
-        entropy = float(-np.sum(shares[shares > 0] * np.log(shares[shares > 0])))
-        return entropy if entropy > 0 else math.log(max(2, len(shares)))
+    counts = np.array(facts.get("classes") or [0.0])
+    if counts.max() > 0:
+        counts = counts * (counts.max() < counts.sum()) + 1  # of one class alone the probe says nothing
+        shares = counts / counts.sum()
+        known = {"SoftmaxCrossEntropy": -(shares @ np.log(shares)).item(), "Mse": (shares @ (1 - shares)).item() / 2}
+        return known.get(facts.get("loss", ""))
     targets = facts.get("targets")
     if not targets or not targets.get("std"):
         return None

@@ -1,5 +1,6 @@
 """Rules about the steps of the optimizer: their direction, length, noise and decay."""
 
+import itertools
 import math
 
 import numpy as np
@@ -23,7 +24,10 @@ def unstable(s: Signs, before: list[str]) -> Cause | None:
     early, late = s.unrest()
     passed = _passed(s, late)
     upset = not passed and (s.broken is not None or bool(s.surges()) or len(late) >= lim.RESTLESS)
-    if not passed and (ratio > lim.FAR_OVER or (ratio > lim.OVER and (upset or in_trouble(s)))):
+    well = s.last is not None and s.last < lim.UNFINISHED * s.reference
+    rough = s.facts.get("optimizer") == "gd" and well and not early and not late  # the rate was measured, on few rows
+    far = lim.ROUGHLY_OVER if rough else lim.FAR_OVER
+    if not passed and (ratio > far or (ratio > lim.OVER and (upset or in_trouble(s)))):
         text = f"the curvature is {ratio:.2g} times over the edge of stability at step {step}{_leading_layer(s, step)}"
         return Cause("rate too large", text, _other_rate(s, 1 / (2 * ratio)))
     noise = _noise(s)
@@ -38,8 +42,8 @@ def unstable(s: Signs, before: list[str]) -> Cause | None:
     grown = _grown(s)
     if upset or grown:
         return Cause("rate too large", grown or _how_unstable(s, early, late), _other_rate(s, 1 / 3))
-    well = s.last is not None and s.last < lim.UNFINISHED * s.reference
-    if noise and noise[1] <= lim.SEVERAL and noise[0] > (lim.NOISY_BUT_WELL if well else lim.NOISY) * noise[1]:
+    most = lim.SEVERAL if in_trouble(s) else lim.TINY  # else all that is left may be noise, whatever the batch
+    if noise and noise[1] <= most and noise[0] > (lim.NOISY_BUT_WELL if well else lim.NOISY) * noise[1]:
         return _batch(s, noise)
     return None
 
@@ -73,15 +77,17 @@ def _grown(s: Signs) -> str:
     """Weights that Adam has driven far away, and units that died on the way; empty where there is nothing to say."""
     by = max(s.early, min(lim.GROWTH_BY * s.steps, lim.SOON))
     looks = [v for v in s.vitals if v["weights"]]
-    if not s.adam or len(looks) < 2:
+    if not (s.adam or s.stuck) or len(looks) < 2:
         return ""
     soon = min(looks[1:], key=lambda v: abs(v["step"] - by))
-    growth = soon["weights"] / looks[0]["weights"]
+    growth = soon["weights"] / looks[0]["weights"] if s.adam else 1.0
     start, end = (s.layers(v) for v in (looks[0], looks[-1]))  # those that are finite
     died = max(((end[n]["dead"] or 0) - (g["dead"] or 0) for n, g in start.items()), default=0.0)
+    units = f"{100 * died:.0f} % of a layer's units died"
+    if s.stuck and died > lim.DIED:
+        return f"{units} after the start, and the loss is {s.last:.3g}, that of knowing nothing"
     if growth < lim.GROWTH or died < lim.DYING:
         return ""
-    units = f"{100 * died:.0f} % of a layer's units died"
     return f"the weights grew {growth:.2g} times in {soon['step']} steps, and {units}"
 
 
@@ -92,7 +98,7 @@ def _other_rate(s: Signs, factor: float) -> str:
 
 
 def _leading_layer(s: Signs, step: int) -> str:
-    shares = (s.at(s.curves, step) or {"groups": {}})["groups"]
+    shares = next((c["groups"] for c in s.curves if c["step"] == step), {})
     name = max(shares, key=lambda n: shares[n] or 0.0, default=None)
     return "" if name is None or not shares[name] else f", and {name} holds {100 * shares[name]:.0f} % of it"
 
@@ -122,10 +128,13 @@ def _batch(s: Signs, noise: tuple[float, float]) -> Cause:
 
 def decay(s: Signs, before: list[str]) -> Cause | None:
     """Weights that decay faster than they learn."""
-    if before or len(s.vitals) < 3 or s.last is None or s.last < lim.UNDONE * s.reference:
+    if before or len(s.vitals) < 3 or s.last is None:
         return None
     first, last = (v["weights"] for v in (s.vitals[0], s.vitals[-1]))
-    if first is None or last is None or not last < lim.LIGHTER * first:
+    half = [v["value"] or 0.0 for v in s.vitals if v["step"] <= lim.HALF * s.vitals[-1]["step"]]
+    stays = half and (s.vitals[-1]["value"] or 0.0) > max(lim.FALLS * half[-1], lim.UNLEARNED * s.reference)
+    limit = lim.LIGHTER if s.last > lim.UNDONE * s.reference else lim.FAR_LIGHTER if stays else 0.0
+    if first is None or last is None or not last < limit * first:
         return None
     text = f"the weights have shrunk to {100 * last / first:.2g} % of what they were, and the loss is {s.last:.3g}"
     return Cause("weight decay too large", text, "Take a tenth of it")
@@ -135,7 +144,7 @@ def climbing(s: Signs, before: list[str]) -> Cause | None:
     """Steps that go up the gradient."""
     looks = [v for v in s.vitals if v["update"] and v["gradient"] and v["descent"] is not None]
     cosines = [v["descent"] / (v["update"] * v["gradient"]) for v in looks]
-    risen = s.last is None or (s.first is not None and s.last > s.first)
+    risen = s.last is None or (s.first is not None and lim.FALLS * s.last > s.first)
     if before or len(looks) < 2 or np.mean(np.array(cosines) > lim.UPHILL) < lim.MOSTLY or not risen:
         return None
     end = "not finite" if s.last is None else f"{s.last:.3g}"
@@ -149,7 +158,7 @@ def idle(s: Signs, before: list[str]) -> Cause | None:
     looks = {(v["update"], v["weights"], *(g.get("rms") for g in v["groups"].values())) for v in s.vitals}
     if len(s.vitals) < 2 or s.steps < lim.AT_ONCE or len(looks) > 1 or s.vitals[0]["update"] != 0:
         return None
-    if not s.lost and all(v["gradient"] == 0 for v in s.vitals):
+    if not s.lost and all(not v["gradient"] for v in s.vitals):
         return None  # there is nowhere to go
     text = f"weights never moved in {s.steps} steps"
     if not s.lost:
@@ -160,23 +169,30 @@ def idle(s: Signs, before: list[str]) -> Cause | None:
     return Cause("no step", text, f"Look for NaN and infinity in the rows of step {step}, and in those of the others")
 
 
+def _torn(s: Signs) -> str:
+    """Gradients that are not finite where the loss is, or weights one step later; empty where there are none."""
+    look = next(v for v in s.vitals if v["value"] is None or v["gradient"] is None)
+    here = look["weights"] is not None and (look["value"] or math.inf) < lim.SURGE * s.base
+    if not here and (look["step"] or look["weights"] is not None or s.first is None):
+        return ""
+    names = [name for name, g in look["groups"].items() if g.get("gradient" if here else "rms") is None]
+    begin = f"the loss was {look['value'] if here else s.first:.3g} at step {look['step']}"
+    return f"{begin}, and the gradient of {', '.join(names)} was not finite"
+
+
 def spoiled(s: Signs, before: list[str]) -> Cause | None:
     """Numbers that were not finite at once, where nothing had grown before."""
     if before or s.broken is None:
         return None
-    if s.spoiled:
-        text = "the first loss that was told was not finite, before the first step: the rate has no part in it"
-        remedy = "Look for NaN and infinity in the rows of step 0, and for logarithms, roots and quotients of 0"
-        return Cause("numbers not finite", text, remedy)
-    if not s.told:
-        return None
-    grown = [v for v in s.vitals if (v["weights"] or 0.0) > lim.GROWTH * (s.vitals[0]["weights"] or math.inf)]
-    jumps = [e for e in s.events if e["name"] == "spike" and e["figures"]["value"] is not None]
-    over = [ratio for _, ratio in s.ratios() if ratio > lim.OVER and not s.adam]
-    if s.surges() or grown or jumps or over or s.vitals[0]["value"] is None:
-        return None
-    step = min([e["step"] for e in s.events if e["name"] == "spike"], default=s.broken)
-    text = f"the loss was {s.told[-1]['last']:.3g}, and not finite from step {step} on: nothing had grown before"
+    step, text = s.broken, "the first loss that was told was not finite, before the first step: no rate made it so"
+    if not s.spoiled and not (text := _torn(s)):
+        grown = [v for v in s.vitals if (v["weights"] or 0.0) > lim.GROWTH * (s.vitals[0]["weights"] or math.inf)]
+        jumps = [e for e in s.events if e["name"] == "spike" and e["figures"]["value"] is not None]
+        over = [ratio for _, ratio in s.ratios() if ratio > lim.OVER and not s.adam]
+        if not s.told or s.surges() or grown or jumps or over or s.vitals[0]["value"] is None:
+            return None
+        step = min([e["step"] for e in s.events if e["name"] == "spike"], default=s.broken)
+        text = f"the loss was {s.told[-1]['last']:.3g}, and not finite from step {step} on: nothing had grown before"
     remedy = f"Look for NaN and infinity in the rows of step {step}, and for logarithms, roots and quotients of 0"
     return Cause("numbers not finite", text, remedy)
 
@@ -185,13 +201,33 @@ def unshuffled(s: Signs, before: list[str]) -> Cause | None:
     """Batches that are learned and forgotten in turn, while the probe, which has rows of all kinds, sees neither."""
     looks = [v for v in s.vitals if v["step"] > s.early and v.get("told") and v["value"] is not None]
     looks = [v for v in looks if None not in (v["told"]["smallest"], v["told"]["largest"])]
-    high = [v for v in looks if v["value"] > lim.UNLEARNED * s.reference]
+    high = [v for v in looks if lim.UNLEARNED * s.reference < v["value"] < lim.EXPLODED * s.base]
     apart = [v for v in high if lim.APART * v["told"]["smallest"] < v["value"] < v["told"]["largest"]]
-    if before or len(apart) < max(lim.TWICE, lim.MOSTLY * len(looks)) or (s.facts.get("batch_size") or 0) <= lim.FEW:
+    if before or (s.facts.get("batch_size") or 0) <= lim.FEW:
         return None
+    if len(apart) < max(lim.TWICE, lim.MOSTLY * len(looks)):
+        return _other_rows(s)
     last = apart[-1]
     went = f"went from {last['told']['smallest']:.2g} to {last['told']['largest']:.2g} before step {last['step']}"
     text = f"losses of batches {went}, where that of the probe was {last['value']:.2g}"
+    return Cause("rows not shuffled", text, "Shuffle the rows before each epoch, so that batches are alike")
+
+
+def _other_rows(s: Signs) -> Cause | None:
+    """Batches whose losses are below and above that of the probe at the same weights, further than chance lets them."""
+    looks = [v for v in s.vitals if v["value"] is not None and v.get("quantiles") and v.get("told") in s.told]
+    looks = [v for v in looks if lim.UNLEARNED * s.reference < v["value"] < 2 * v["quantiles"][2]]  # of many rows
+    root = math.sqrt(1 / s.facts["batch_size"] + 1 / (s.facts.get("rows") or s.facts["batch_size"]))
+    errors = [max(lim.BETWEEN * root * (v["quantiles"][-1] - v["quantiles"][0]), lim.EVEN * v["value"]) for v in looks]
+    away = [(v["told"]["last"] - v["value"]) / e for v, e in zip(looks, errors, strict=True)]
+    pairs = zip(itertools.pairwise(looks), errors[1:], strict=True)
+    peaks = [(v["told"]["largest"] - max(v["value"], u["value"])) / e for (u, v), e in pairs]
+    far = [(abs(z), v) for z, v in zip(away, looks, strict=True) if abs(z) > lim.AWAY]
+    if len(far) < lim.THRICE or min(away) > -lim.ASIDE or max(away + peaks) < lim.ASIDE:
+        return None
+    z, last = max(far, key=lambda pair: pair[0])
+    text = f"losses of {len(far)} batches in {len(looks)} are not those of chance: {last['told']['last']:.2g} at step "
+    text += f"{last['step']}, where that of the probe was {last['value']:.2g}, {z:.2g} standard errors away"
     return Cause("rows not shuffled", text, "Shuffle the rows before each epoch, so that batches are alike")
 
 
@@ -236,10 +272,11 @@ def small(s: Signs, before: list[str]) -> Cause | None:
     calm = all(np.median(some) < most for some in (further, further[-lim.RECENT :]))
     ratios = [r for step, r in s.ratios() if step in {v["step"] for v in looked}]
     slow = s.adam or (bool(ratios) and max(ratios) < lim.SMALL)
-    if not (calm and slow):
-        return None
     pace = [-v["descent"] / v["start"] for v in looked if (v["descent"] or 0.0) < 0]
-    halved = f"; at this pace it halves in {math.log(2) / np.median(pace):.0f} steps" if pace else ""
+    halving = math.log(2) / np.median(pace) if pace else math.inf
+    if not (calm and slow) or (s.adam and lim.HALVED * halving < s.steps):
+        return None
+    halved = f"; at this pace it halves in {halving:.0f} steps" if pace else ""
     left = f"{looked[-1]['value']:.2g} after {looked[-1]['step']} steps"
     text = f"a step 32 times as long would not raise the loss, which is {left}{halved}"
     most = 0.0 if s.adam else max(ratios, default=0.0)

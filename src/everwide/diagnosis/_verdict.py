@@ -53,7 +53,7 @@ class Run:
         """Causes, ranked, each with its evidence and a remedy."""
         steps = max((record["step"] for record in self.records), default=0)
         causes, missing = causes_of(self.facts, list(self.records))
-        notes = [*_notes(self.facts), *_standing(self.of("event"), self.of("vitals"))]
+        notes = [*_notes(self.facts, self.of("curvature")), *_standing(self.of("event"), self.of("vitals"))]
         if missing:
             names = ", ".join(missing)
             notes.append(f"the log lacks {names}: it is of another version, and what needs them was not looked at.")
@@ -85,9 +85,9 @@ def _length(figures: Record) -> str:
     return "".join(f"; {text}" for text in said)
 
 
-def _notes(facts: Record) -> Iterator[str]:
+def _notes(facts: Record, curves: list[Record]) -> Iterator[str]:
     """What was measured, where that is not what people may think."""
-    if facts.get("optimizer") == "unknown":
+    if facts.get("optimizer") == "unknown" or (facts.get("optimizer") == "part" and not curves):
         yield (
             "the optimizer has second moments of some parameters only, so that its rate and the edge of its stability "
             "are not known, and what needs them was not looked at."
