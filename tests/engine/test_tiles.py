@@ -4,21 +4,7 @@ import numpy as np
 import pytest
 
 import everwide as ew
-from everwide._engine import (
-    Job,
-    MemoryBudgetError,
-    Size,
-    Tile,
-    as_rows,
-    budget,
-    collect,
-    finished,
-    require,
-    tiles,
-    under_way,
-    write,
-)
-from everwide._engine._matrix import computed
+from everwide._engine import MemoryBudgetError, Size, Tile, budget, collect, finished, require, tiles, write
 from everwide.signal import Pairs
 
 pytestmark = pytest.mark.once
@@ -73,19 +59,6 @@ def test_tiles_are_started_before_others_are_written_and_lose_their_padding():
     assert events[:3] == ["start 0", "start 1", "write 0"]
     assert [(p.done, p.total) for p in told] == [(i, 4) for i in range(1, 5)]
     np.testing.assert_array_equal(out["k"], np.repeat([0, 0, 1, 1, 2, 2, 3], 3).reshape(7, 3))
-
-
-@pytest.mark.parametrize(("small", "many"), [(1 << 30, 4), (1, 2)])
-def test_more_small_tiles_than_large_ones_are_under_way_and_memory_is_planned_for_them(monkeypatch, small, many):
-    monkeypatch.setattr("everwide._engine._matrix._SMALL", small)
-    kernel, x, size, started = ew.Infinite(ew.Dense(), (3,)), as_rows(np.eye(12, 3)), Size(2, 2), []
-    todo = (started.append(tile) or tile for tile in tiles(12, 12, size, symmetric=False))
-    next(iter(computed(Job(kernel, ("nngp", "ntk")), x, x, todo, size)))
-    assert len(started) == many == under_way(kernel, size, 8)
-    needed = 2 * 12 * 12 * 8 + many * kernel.tile_bytes(2, 2, 8)
-    ew.gram(kernel, x.x, tile=2, memory=needed)
-    with pytest.raises(MemoryBudgetError):
-        ew.gram(kernel, x.x, tile=2, memory=needed - 1)
 
 
 def arranged(started):

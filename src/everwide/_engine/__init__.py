@@ -38,7 +38,6 @@ from ._matrix import lower_twice as lower_twice
 from ._matrix import plan_memory as plan_memory
 from ._matrix import tiles as tiles
 from ._matrix import transposed as transposed
-from ._matrix import under_way as under_way
 from ._matrix import write as write
 from ._operator import TILE as TILE
 from ._operator import AbstractBlocks as AbstractBlocks

@@ -44,7 +44,6 @@ class Remembered(Generic[T]):
 
 _CACHE_LINE = 64  # bytes
 _LARGEST_DIAGONAL = 8192
-_SMALL = 64 << 20  # bytes of a tile
 Field = Literal["nngp", "ntk"]
 _FIELDS: tuple[Field, ...] = ("nngp", "ntk")
 Values = dict[str, Any]  # of one tile, by the name of the matrix; arrays of JAX or numpy
@@ -234,12 +233,6 @@ def _block_with_itself(job: Job, x: Inputs) -> Values:
     return job.fields(job.kernel.block(x, x))  # the same object, so that the kernel need not care for the diagonal
 
 
-def under_way(kernel: AbstractKernelFunction, size: Size, itemsize: int) -> int:
-    """Tiles at a time. One is about one core's work, so of small ones there are more, and one that is written."""
-    small = kernel.tile_bytes(*size, itemsize) <= _SMALL and not isinstance(kernel, AbstractHostKernelFunction)
-    return 4 if small else 2
-
-
 def computed(
     job: Job, x1: Rows, x2: Rows, todo: Iterable[Tile], size: Size, devices: Sequence[Any] = ()
 ) -> Iterator[tuple[Tile, dict[str, np.ndarray]]]:
@@ -258,7 +251,7 @@ def computed(
                 values = job(rows[tile.rows.start], cols[tile.cols.start])
             yield tile, values
 
-    return finished(started(), in_flight=under_way(job.kernel, size, x1.x.itemsize) * len(places))
+    return finished(started(), in_flight=2 * len(places))
 
 
 def _blocks(x: Rows, size: int, place: Any) -> dict[int, Inputs]:
@@ -382,7 +375,7 @@ def plan_memory(
     result = int(np.prod([float(s) for s in shape])) * dtype.itemsize * fields
     tile = kernel.tile_bytes(size.rows, size.cols, dtype.itemsize)
     require(
-        result + under_way(kernel, size, dtype.itemsize) * tile,
+        result + 2 * tile,
         memory,
         f"{fields} kernel matri{'x' if fields == 1 else 'ces'} of shape {shape} in {dtype} "
         f"with tiles of {size.rows} x {size.cols} examples",

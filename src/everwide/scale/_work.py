@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._checks import InputError
-from .._engine import Field, Rows, Tile, fill, under_way
+from .._engine import Field, Rows, Tile, fill
 from ..kernel import AbstractKernelFunction
 from ._files import Files, StoredRows, stored_rows, versions
 
@@ -93,6 +93,5 @@ class Work(AbstractTask):
     def bytes(self) -> int:
         """Of memory that one tile takes, about: its numbers, those that are being written, and what computes them."""
         header = self.files.header
-        chunk, itemsize = header.nbytes(header.tiles()[:1]), np.dtype(header.dtype).itemsize
-        many = under_way(self.kernel, header.piece, itemsize)
-        return 3 * chunk + many * self.kernel.tile_bytes(*header.piece, itemsize)
+        chunk = header.nbytes(header.tiles()[:1])
+        return 3 * chunk + 2 * self.kernel.tile_bytes(*header.piece, np.dtype(header.dtype).itemsize)
