@@ -215,7 +215,7 @@ def unshuffled(s: Signs, before: list[str]) -> Cause | None:
 
 def _other_rows(s: Signs) -> Cause | None:
     """Batches whose losses are below and above that of the probe at the same weights, further than chance lets them."""
-    looks = [v for v in s.vitals if v["value"] is not None and v.get("quantiles") and v.get("told") in s.told]
+    looks = [v for v in s.vitals if None not in (v["value"], *v.get("quantiles", [None])) and v.get("told") in s.told]
     looks = [v for v in looks if lim.UNLEARNED * s.reference < v["value"] < 2 * v["quantiles"][2]]  # of many rows
     root = math.sqrt(1 / s.facts["batch_size"] + 1 / (s.facts.get("rows") or s.facts["batch_size"]))
     errors = [max(lim.BETWEEN * root * (v["quantiles"][-1] - v["quantiles"][0]), lim.EVEN * v["value"]) for v in looks]
