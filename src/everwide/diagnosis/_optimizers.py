@@ -86,7 +86,7 @@ def _filled(node: Any, params: Any) -> tuple[Any, list[bool]]:
 
     try:
         names = [name for name in ("mu", "nu") if getattr(node, name, None) is not None]
-        full = {name: put(getattr(node, name), lambda p: np.zeros(np.shape(p), np.float32)) for name in names}
+        full = {name: put(getattr(node, name), lambda p: np.zeros(p.shape, p.dtype)) for name in names}
         return node._replace(**full), [leaf is True for leaf in jax.tree.leaves(put(node.nu, lambda _: True))]
     except (ValueError, TypeError):  # trees of another form
         return node, []
