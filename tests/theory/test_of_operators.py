@@ -75,5 +75,8 @@ def test_what_an_operator_cannot_do_is_said(digits):
         fc.forecast(kernel, None, y[:-1])
     with pytest.raises(ew.InputError, match="rows"):
         rates.fit_times(kernel, None, y[:-1])
-    with pytest.raises(ew.InputError, match="none of them 0"):
-        ew.spectral.density(np.eye(4), start=np.zeros((4, 1)))
+    for start in (np.zeros((4, 1)), np.zeros((4, 0)), np.ones(4), np.full((4, 1), np.nan)):
+        with pytest.raises(ew.InputError, match="none of them 0"):
+            ew.spectral.density(np.eye(4), start=start)
+    weights = ew.spectral.density(np.diag([1.0, 4.0]), start=[[3], [1]]).weights
+    np.testing.assert_allclose(weights, [[0.9, 0.1]])

@@ -169,7 +169,7 @@ def density(
     *,
     samples: int = 8,
     length: int = 64,
-    start: Float[np.ndarray, "n samples"] | None = None,
+    start: Any = None,
     seed: int = 0,
 ) -> Density:
     """How the eigenvalues of a symmetric matrix are distributed, by Lanczos from random vectors (Ubaru et al. 2017).
@@ -192,17 +192,17 @@ def density(
     array([[0.9, 0.1]])
 
     """
-    n, many = _size(matrix), whole(samples, "samples", 2) if start is None else _columns_of(start, _size(matrix))
+    n, first = _size(matrix), None if start is None else _columns_of(start, _size(matrix))
+    many, dtype = (whole(samples, "samples", 2), _dtype(matrix)) if first is None else (first.shape[1], first.dtype)
     steps = min(whole(length, "length"), n)
     way_out = "Take fewer steps or samples."
-    dtype = _dtype(matrix) if start is None else start.dtype
     held = np.dtype(dtype).itemsize * n * (many if n <= _LONG else 1) * (remembered(n, steps) + 2)
     require(held, None, f"{many} Krylov spaces of {steps} vectors", way_out)
     rng, multiply = np.random.default_rng(seed), _products(matrix)
     each = [slice(0, many)] if n <= _LONG else [slice(at, at + 1) for at in range(many)]
 
     def begun(piece: slice) -> np.ndarray:
-        return _signs(rng, n, piece.stop - piece.start, dtype) if start is None else start[:, piece]
+        return _signs(rng, n, piece.stop - piece.start, dtype) if first is None else first[:, piece]
 
     runs = [tridiagonal(multiply, begun(piece), steps) for piece in each]
     diagonals, besides = (np.concatenate(sides, axis=1) for sides in zip(*runs, strict=True))
@@ -299,10 +299,12 @@ def _started(start: Any, n: int, k: int, dtype: Any) -> np.ndarray:
     return first[:, 0] if first.shape == (n, 1) else first
 
 
-def _columns_of(start: np.ndarray, n: int) -> int:
-    if start.shape != (n, start.shape[-1]) or not np.isfinite(start).all() or not start.any(0).all():
-        raise InputError(f"start has shape {start.shape}, expected ({n}, samples): finite columns, none of them 0.")
-    return start.shape[1]
+def _columns_of(start: Any, n: int) -> np.ndarray:
+    first = np.asarray(start)
+    first = first if first.dtype == np.float32 else first.astype(np.float64)
+    if first.ndim != 2 or len(first) != n or not first.size or not np.isfinite(first).all() or not first.any(0).all():
+        raise InputError(f"start has shape {first.shape}, expected ({n}, samples): finite columns, none of them 0.")
+    return first
 
 
 def _dense(multiply: Callable[[np.ndarray], np.ndarray], n: int, k: int, end: End) -> Leading:
